@@ -1,0 +1,1 @@
+//! Boot tests live in `tests/`.

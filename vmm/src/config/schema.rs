@@ -1,0 +1,168 @@
+//! The configuration, key by key. `configs/README.md` documents each.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use devices::balloon::device::OnReport;
+use serde::Serialize;
+
+/// A whole configuration, merged from defaults, file and command line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Config {
+    /// What is booted.
+    pub kernel: Kernel,
+    /// Virtual CPUs.
+    pub cpus: Cpus,
+    /// Guest RAM.
+    pub memory: Memory,
+    /// The balloon device.
+    pub balloon: Balloon,
+    /// The serial console.
+    pub console: Console,
+    /// The results document.
+    pub results: Results,
+    /// Time limits.
+    pub timeout: Timeout,
+    /// The host it runs on.
+    pub host: Host,
+}
+
+/// `[kernel]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// bzImage, or ELF with a PVH note.
+    pub image: PathBuf,
+    /// Initial RAM file system.
+    pub initrd: Option<PathBuf>,
+    /// Kernel command line, as given; nothing is added to it.
+    pub cmdline: String,
+}
+
+/// `[cpus]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cpus {
+    /// Number of vCPUs, 1 to 64.
+    pub count: u8,
+}
+
+/// `[memory]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Memory {
+    /// Size of guest RAM in bytes; a multiple of the backing page.
+    pub size: u64,
+    /// What backs it.
+    pub backing: Backing,
+    /// Backing page size; only `hugetlb` has a choice.
+    pub page: PageSize,
+    /// Shared (memfd) instead of private mapping.
+    pub shared: bool,
+    /// Do not reserve huge pages at create: the pool may run empty at run time.
+    pub overcommit: bool,
+    /// Populate all of it before the guest starts.
+    pub prefault: bool,
+    /// Threads that populate; `None` is one per host CPU.
+    pub prefault_threads: Option<u16>,
+}
+
+/// What backs guest RAM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backing {
+    /// Pages of a hugetlb pool.
+    Hugetlb,
+    /// Anonymous memory with transparent huge pages.
+    Thp,
+    /// Anonymous memory in 4 KiB pages.
+    Pages,
+}
+
+/// A backing page size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum PageSize {
+    /// 4 KiB (backings `thp` and `pages`).
+    #[serde(rename = "4K")]
+    Size4K,
+    /// 2 MiB.
+    #[serde(rename = "2M")]
+    Size2M,
+    /// 1 GiB.
+    #[serde(rename = "1G")]
+    Size1G,
+}
+
+impl PageSize {
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::Size4K => 4 << 10,
+            Self::Size2M => 2 << 20,
+            Self::Size1G => 1 << 30,
+        }
+    }
+}
+
+/// `[balloon]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Balloon {
+    /// Free page reporting (bit 5).
+    pub reporting: bool,
+    /// DEVICE_INIT_REPORTED (bit 6).
+    pub device_init_reported: bool,
+    /// What is done with reported memory.
+    pub on_report: OnReport,
+    /// Deflate on OOM (bit 2).
+    pub deflate_on_oom: bool,
+    /// Balloon size asked for at boot, in bytes.
+    pub target: u64,
+    /// For tests of the guest's verifier: claim zero without zeroing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub lie_about_zero: bool,
+}
+
+/// `[console]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Console {
+    /// Where the guest's first serial port writes.
+    pub output: ConsoleOutput,
+    /// Whether stdin goes to it.
+    pub input: bool,
+}
+
+/// Where the console goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConsoleOutput {
+    /// To stdout.
+    Stdout,
+    /// Nowhere (a panic is still recognised).
+    None,
+    /// Into a file.
+    File(PathBuf),
+}
+
+/// `[results]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Results {
+    /// Where the JSON document is written; `None` writes none.
+    pub path: Option<PathBuf>,
+}
+
+/// `[timeout]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Timeout {
+    /// From exec until the guest's init gives its first line on the second
+    /// serial port; zero is no limit.
+    pub boot: Duration,
+    /// The whole run; zero is no limit.
+    pub run: Duration,
+}
+
+/// `[host]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Host {
+    /// Kernel of the emulated host; `None` takes `kernel.image`.
+    pub kernel: Option<PathBuf>,
+    /// RAM of the emulated host; `None` is guest RAM and 1 GiB.
+    pub memory: Option<u64>,
+}

@@ -1,0 +1,2 @@
+//! The `aerostat` command.
+fn main() {}
