@@ -1,0 +1,8 @@
+//! Running the steps.
+
+pub(crate) mod console;
+pub(crate) mod populate;
+pub(crate) mod reporting;
+pub(crate) mod session;
+pub(crate) mod settings;
+pub(crate) mod stress;

@@ -1,0 +1,60 @@
+//! Switches of the kernel.
+
+use std::path::Path;
+
+use rustix::time::ClockId;
+
+use crate::failure::StepError;
+use crate::guest::facts::PAGE_ZEROED;
+use crate::kernel_file;
+use crate::lines::{DoneLine, SettingLine};
+use crate::measure::meminfo::Meminfo;
+use crate::measure::perf::now_ns;
+
+/// Sets the level of the verifier of zeroed pages.
+pub(crate) fn verify(level: u8) -> Result<SettingLine, StepError> {
+    page_zeroed("verify", &level.to_string())
+}
+
+/// Makes the kernel ignore its knowledge of zeroed pages, or not.
+pub(crate) fn off(off: bool) -> Result<SettingLine, StepError> {
+    page_zeroed("off", if off { "1" } else { "0" })
+}
+
+fn page_zeroed(name: &str, value: &str) -> Result<SettingLine, StepError> {
+    let path = Path::new(PAGE_ZEROED).join(name);
+    if !path.exists() {
+        return Ok(SettingLine {
+            supported: false,
+            value: None,
+        });
+    }
+    kernel_file::write(&path, value)?;
+    Ok(SettingLine {
+        supported: true,
+        value: kernel_file::read_if_any(&path),
+    })
+}
+
+/// Drops the page cache and reclaimable slabs.
+pub(crate) fn drop_caches() -> Result<DoneLine, StepError> {
+    trigger("/proc/sys/vm/drop_caches", "3")
+}
+
+/// Compacts all zones.
+pub(crate) fn compact() -> Result<DoneLine, StepError> {
+    trigger("/proc/sys/vm/compact_memory", "1")
+}
+
+fn trigger(path: &str, value: &str) -> Result<DoneLine, StepError> {
+    let supported = Path::new(path).exists();
+    let start = now_ns(ClockId::Monotonic);
+    if supported {
+        kernel_file::write(path, value)?;
+    }
+    Ok(DoneLine {
+        supported,
+        wall_ns: now_ns(ClockId::Monotonic).saturating_sub(start),
+        mem_free_bytes: Meminfo::now()?.entry("MemFree"),
+    })
+}

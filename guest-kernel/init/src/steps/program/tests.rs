@@ -1,0 +1,211 @@
+//! What words mean and which are refused.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::steps::page_kind::PageKind;
+use crate::steps::table::{Region, STEPS};
+
+const MIB: u64 = 1 << 20;
+
+fn only(word: &str) -> Step {
+    match parse_program([word]).unwrap().as_slice() {
+        [Node::Step { text, step }] => {
+            assert_eq!(text, word);
+            step.clone()
+        }
+        other => panic!("{word}: {other:?}"),
+    }
+}
+
+fn message(word: &str) -> String {
+    parse_program([word]).unwrap_err().message
+}
+
+#[test]
+fn each_step_has_a_meaning() {
+    let thp = Region {
+        bytes: 256 * MIB,
+        kind: PageKind::Thp,
+    };
+    let table = [
+        (
+            "populate=256M",
+            Step::Populate {
+                region: thp,
+                write: false,
+                check: false,
+            },
+        ),
+        (
+            "populate=256M,thp,write,check",
+            Step::Populate {
+                region: thp,
+                write: true,
+                check: true,
+            },
+        ),
+        (
+            "populate=64K,mthp=64K,check",
+            Step::Populate {
+                region: Region {
+                    bytes: 65536,
+                    kind: PageKind::Mthp(65536),
+                },
+                write: false,
+                check: true,
+            },
+        ),
+        ("dirty=256M,thp", Step::Dirty(thp)),
+        (
+            "fill=4K,small",
+            Step::Fill(Region {
+                bytes: 4096,
+                kind: PageKind::Small,
+            }),
+        ),
+        ("flush", Step::Flush(1_000_000)),
+        ("flush=512", Step::Flush(512)),
+        ("verify=on", Step::Verify(1)),
+        ("verify=off", Step::Verify(0)),
+        ("verify=2", Step::Verify(2)),
+        ("off=on", Step::Off(true)),
+        ("off=off", Step::Off(false)),
+        ("drop_caches", Step::DropCaches),
+        ("compact", Step::Compact),
+        ("sleep=0.5", Step::Sleep(Duration::from_millis(500))),
+        (
+            "stress=8,6M,12",
+            Step::Stress {
+                workers: 8,
+                bytes: 6 * MIB,
+                duration: Duration::from_secs(12),
+            },
+        ),
+        ("print=a=b c", Step::Print("a=b c".to_owned())),
+        ("print", Step::Print(String::new())),
+        ("spin_console=3", Step::SpinConsole(3)),
+        ("info", Step::Info),
+        ("exit=-1", Step::Exit(-1)),
+        ("panic", Step::Panic),
+        ("hang", Step::Hang),
+        ("reboot", Step::Reboot),
+        ("poweroff", Step::Poweroff),
+    ];
+    for (word, step) in &table {
+        assert_eq!(&only(word), step, "{word}");
+    }
+    for spec in STEPS
+        .iter()
+        .filter(|spec| !["loop", "end"].contains(&spec.name))
+    {
+        let tested = table.iter().any(|(word, _)| {
+            word.split('=').next() == Some(spec.name) && spec.usage.starts_with(spec.name)
+        });
+        assert!(tested, "{} is not in this table", spec.name);
+    }
+}
+
+#[test]
+fn a_wrong_word_is_named_with_its_syntax() {
+    for (word, part) in [
+        ("populte=1M", "unknown step `populte`"),
+        ("populate", "a value is missing"),
+        ("populate=", "a value is missing"),
+        (
+            "populate=3M,thp",
+            "not a multiple of the 2M pages of thp; 4M is",
+        ),
+        ("populate=1M,small,wrte", "no page kind"),
+        ("populate=check", "not a size"),
+        ("dirty=1M,small,write", "no page kind"),
+        ("flush=0", "whole number from 1"),
+        ("flush=x", "whole number from 1"),
+        ("verify=yes", "must be on, off or 2"),
+        ("off", "must be on or off"),
+        ("sleep=NaN", "number of seconds"),
+        ("sleep=-1", "number of seconds"),
+        ("sleep=1e9", "number of seconds"),
+        ("stress=1,4K", "needs three values"),
+        ("stress=1,5000,1", "multiple of 4K"),
+        ("exit", "a value is missing"),
+        ("exit=3000000000", "whole number"),
+        ("info=1", "takes no value"),
+        ("loop=0", "whole number from 1"),
+        ("end", "without `loop=N`"),
+        ("loop=2", "no matching `end`"),
+    ] {
+        let message = message(word);
+        assert!(message.contains(part), "{word}: {message}");
+    }
+}
+
+#[test]
+fn loops_nest_and_semicolons_separate_steps() {
+    let split = parse_program(["loop=2", "flush", "loop=3", "info", "end", "end", "info"]).unwrap();
+    let joined = parse_program(["loop=2;flush;loop=3;;info;end", "end;info;"]).unwrap();
+    assert_eq!(split, joined);
+    let info = Node::Step {
+        text: "info".to_owned(),
+        step: Step::Info,
+    };
+    let inner = Node::Loop {
+        times: 3,
+        body: vec![info.clone()],
+    };
+    let flush = Node::Step {
+        text: "flush".to_owned(),
+        step: Step::Flush(1_000_000),
+    };
+    let outer = Node::Loop {
+        times: 2,
+        body: vec![flush, inner],
+    };
+    assert_eq!(split, vec![outer, info]);
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let deep = |depth: usize| vec!["loop=1"; depth].join(";") + &";end".repeat(depth);
+    assert!(parse_program([deep(8).as_str()]).is_ok());
+    assert!(parse_program([deep(9).as_str()]).is_err());
+}
+
+#[test]
+fn no_steps_is_a_program() {
+    assert_eq!(parse_program([]), Ok(Vec::new()));
+}
+
+#[test]
+fn the_readme_has_a_row_for_each_step() {
+    let readme = include_str!("../../../README.md");
+    for spec in STEPS {
+        let row = format!(
+            "| `{}` | {} |",
+            spec.usage.replace('|', "\\|"),
+            spec.summary
+        );
+        assert!(readme.contains(&row), "README.md lacks this row:\n{row}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_parsed_or_refused(word in "\\PC*") {
+        let _ = parse_program([word.as_str()]);
+    }
+
+    #[test]
+    fn words_near_the_language_are_parsed_or_refused(
+        words in prop::collection::vec(
+            "(populate|dirty|fill|flush|verify|off|sleep|stress|loop|end|exit)=?[0-9KMG,.;=a-z-]{0,24}",
+            0..12,
+        )
+    ) {
+        if let Err(bad) = parse_program(words.iter().map(String::as_str)) {
+            prop_assert!(!bad.message.is_empty() && !bad.message.contains('\n'));
+        }
+    }
+}

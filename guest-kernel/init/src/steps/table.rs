@@ -1,0 +1,331 @@
+//! The table of steps: one row each, with its syntax and what it does.
+
+use std::time::Duration;
+
+use super::page_kind::{BASE_PAGE_BYTES, PageKind};
+use super::size::{format_size, parse_size};
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// Allocate and populate, measured.
+    Populate {
+        /// Bytes, and the pages to ask for.
+        region: Region,
+        /// Write every page afterwards.
+        write: bool,
+        /// Read every byte afterwards and count those that are not zero.
+        check: bool,
+    },
+    /// Allocate, fill with non-zero bytes, free.
+    Dirty(Region),
+    /// Allocate, fill with non-zero bytes, keep until the end.
+    Fill(Region),
+    /// Have at most this many free blocks reported to the host, now.
+    Flush(u32),
+    /// Level of the kernel's verifier.
+    Verify(u8),
+    /// Whether the kernel ignores all it knows about zeroed pages.
+    Off(bool),
+    /// Drop clean caches.
+    DropCaches,
+    /// Compact all zones.
+    Compact,
+    /// Do nothing for so long.
+    Sleep(Duration),
+    /// Several threads that allocate, check, dirty and free.
+    Stress {
+        /// Threads.
+        workers: u32,
+        /// The most one thread holds, in bytes.
+        bytes: u64,
+        /// For how long.
+        duration: Duration,
+    },
+    /// Write a text to the console.
+    Print(String),
+    /// Write this many MiB to the console.
+    SpinConsole(u32),
+    /// Report memory and balloon state.
+    Info,
+    /// End with this exit code.
+    Exit(i32),
+    /// Crash the kernel.
+    Panic,
+    /// Loop forever.
+    Hang,
+    /// End with exit code 0 by a reboot.
+    Reboot,
+    /// End with exit code 0 by power off.
+    Poweroff,
+}
+
+/// How much memory of which pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Region {
+    /// Bytes; a multiple of the page size of `kind`.
+    pub(crate) bytes: u64,
+    /// The pages to ask for.
+    pub(crate) kind: PageKind,
+}
+
+/// What one word of the command line means.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Word {
+    /// A step.
+    Step(Step),
+    /// Repeat what follows, up to the matching `end`.
+    Loop(u32),
+    /// Closes the innermost `loop`.
+    End,
+}
+
+/// A row of [`STEPS`].
+pub(crate) struct StepSpec {
+    /// What the word starts with.
+    pub(crate) name: &'static str,
+    /// The whole word.
+    pub(crate) usage: &'static str,
+    /// What it does, one line.
+    pub(crate) summary: &'static str,
+    parse: fn(Option<&str>) -> Result<Word, String>,
+}
+
+macro_rules! row {
+    ($name:literal, $usage:literal, $summary:literal, $parse:expr) => {
+        StepSpec {
+            name: $name,
+            usage: $usage,
+            summary: $summary,
+            parse: $parse,
+        }
+    };
+}
+
+/// Blocks a `flush` without a number asks for: more than any guest has.
+const ALL_BLOCKS: u32 = 1_000_000;
+
+/// All words, in the order in which they are documented.
+pub(crate) const STEPS: &[StepSpec] = &[
+    row!(
+        "populate",
+        "populate=SIZE[,KIND][,check][,write]",
+        "allocate with MADV_POPULATE_WRITE and measure that call; `check` then reads every byte, `write` then writes every page",
+        populate
+    ),
+    row!(
+        "dirty",
+        "dirty=SIZE[,KIND]",
+        "allocate, fill with 0xAB, free",
+        |arg| Ok(Word::Step(Step::Dirty(region(arg)?)))
+    ),
+    row!(
+        "fill",
+        "fill=SIZE[,KIND]",
+        "allocate, fill with 0xAB, keep until the end",
+        |arg| Ok(Word::Step(Step::Fill(region(arg)?)))
+    ),
+    row!(
+        "flush",
+        "flush[=BLOCKS]",
+        "have free blocks reported to the host now; sleeps 3 s where the kernel has no such switch",
+        flush
+    ),
+    row!(
+        "verify",
+        "verify=on|off|2",
+        "verifier of pages claimed zero; 2 also checks when a page is marked",
+        |arg| Ok(Word::Step(Step::Verify(match arg {
+            Some("on" | "1") => 1,
+            Some("off" | "0") => 0,
+            Some("2") => 2,
+            _ => return Err("must be on, off or 2".to_owned()),
+        })))
+    ),
+    row!(
+        "off",
+        "off=on|off",
+        "`on` makes the kernel clear every page again, `off` lets it skip",
+        |arg| Ok(Word::Step(Step::Off(match arg {
+            Some("on") => true,
+            Some("off") => false,
+            _ => return Err("must be on or off".to_owned()),
+        })))
+    ),
+    row!(
+        "drop_caches",
+        "drop_caches",
+        "drop the page cache and reclaimable slabs",
+        |arg| bare(arg, Step::DropCaches)
+    ),
+    row!("compact", "compact", "compact all memory", |arg| bare(
+        arg,
+        Step::Compact
+    )),
+    row!("sleep", "sleep=SECONDS", "wait", |arg| Ok(Word::Step(
+        Step::Sleep(seconds(needed(arg)?)?)
+    ))),
+    row!(
+        "stress",
+        "stress=THREADS,SIZE,SECONDS",
+        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second",
+        stress
+    ),
+    row!(
+        "loop",
+        "loop=N",
+        "repeat the steps up to the matching `end` N times",
+        |arg| Ok(Word::Loop(count(needed(arg)?, 1_000_000)?))
+    ),
+    row!("end", "end", "end of the innermost loop", |arg| {
+        nothing(arg)?;
+        Ok(Word::End)
+    }),
+    row!(
+        "info",
+        "info",
+        "report meminfo, vmstat, balloon and verifier",
+        |arg| bare(arg, Step::Info)
+    ),
+    row!(
+        "print",
+        "print=TEXT",
+        "write TEXT and a newline to the console",
+        |arg| Ok(Word::Step(Step::Print(arg.unwrap_or_default().to_owned())))
+    ),
+    row!(
+        "spin_console",
+        "spin_console=N",
+        "write N MiB to the console",
+        |arg| Ok(Word::Step(Step::SpinConsole(count(needed(arg)?, 65536)?)))
+    ),
+    row!("exit", "exit=N", "end now with exit code N", |arg| Ok(
+        Word::Step(Step::Exit(
+            needed(arg)?
+                .parse()
+                .map_err(|_| "must be a whole number, as in exit=7".to_owned())?
+        ))
+    )),
+    row!("panic", "panic", "crash the kernel", |arg| bare(
+        arg,
+        Step::Panic
+    )),
+    row!("hang", "hang", "loop forever", |arg| bare(arg, Step::Hang)),
+    row!("reboot", "reboot", "end now by a reboot", |arg| bare(
+        arg,
+        Step::Reboot
+    )),
+    row!("poweroff", "poweroff", "end now by power off", |arg| bare(
+        arg,
+        Step::Poweroff
+    )),
+];
+
+/// What `word` means, or one line naming the word, the error and the syntax.
+pub(crate) fn parse_word(word: &str) -> Result<Word, String> {
+    let (name, argument) = match word.split_once('=') {
+        Some((name, argument)) => (name, Some(argument)),
+        None => (word, None),
+    };
+    let Some(spec) = STEPS.iter().find(|spec| spec.name == name) else {
+        let names: Vec<_> = STEPS.iter().map(|spec| spec.name).collect();
+        return Err(format!(
+            "unknown step `{name}`; the steps are {}",
+            names.join(", ")
+        ));
+    };
+    (spec.parse)(argument).map_err(|error| format!("step `{word}`: {error} ({})", spec.usage))
+}
+
+fn needed(argument: Option<&str>) -> Result<&str, String> {
+    argument
+        .filter(|argument| !argument.is_empty())
+        .ok_or_else(|| "a value is missing".to_owned())
+}
+
+fn nothing(argument: Option<&str>) -> Result<(), String> {
+    match argument {
+        None => Ok(()),
+        Some(argument) => Err(format!("takes no value, got `{argument}`")),
+    }
+}
+
+fn bare(argument: Option<&str>, step: Step) -> Result<Word, String> {
+    nothing(argument)?;
+    Ok(Word::Step(step))
+}
+
+fn count(text: &str, max: u32) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|number| (1..=max).contains(number))
+        .ok_or_else(|| format!("`{text}` is not a whole number from 1 to {max}"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.0..=86400.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| format!("`{text}` is not a number of seconds from 0 to 86400"))
+}
+
+fn region(argument: Option<&str>) -> Result<Region, String> {
+    let (size, kind) = match needed(argument)?.split_once(',') {
+        Some((size, kind)) => (size, kind.parse()?),
+        None => (needed(argument)?, PageKind::Thp),
+    };
+    let bytes = parse_size(size)?;
+    let page = kind.page_bytes();
+    if bytes % page != 0 {
+        return Err(format!(
+            "{size} is not a multiple of the {} pages of {kind}; {} is",
+            format_size(page),
+            format_size(bytes.next_multiple_of(page)),
+        ));
+    }
+    Ok(Region { bytes, kind })
+}
+
+fn populate(argument: Option<&str>) -> Result<Word, String> {
+    let mut rest = needed(argument)?;
+    let (mut write, mut check) = (false, false);
+    while let Some((front, flag)) = rest.rsplit_once(',') {
+        match flag {
+            "write" => write = true,
+            "check" => check = true,
+            _ => break,
+        }
+        rest = front;
+    }
+    Ok(Word::Step(Step::Populate {
+        region: region(Some(rest))?,
+        write,
+        check,
+    }))
+}
+
+fn flush(argument: Option<&str>) -> Result<Word, String> {
+    let blocks = match argument {
+        None => ALL_BLOCKS,
+        Some(text) => count(text, ALL_BLOCKS)?,
+    };
+    Ok(Word::Step(Step::Flush(blocks)))
+}
+
+fn stress(argument: Option<&str>) -> Result<Word, String> {
+    let argument = needed(argument)?;
+    let parts: Vec<_> = argument.split(',').collect();
+    let [workers, size, duration] = parts.as_slice() else {
+        return Err("needs three values".to_owned());
+    };
+    let bytes = parse_size(size)?;
+    if bytes % BASE_PAGE_BYTES != 0 {
+        return Err(format!("{size} is not a multiple of 4K"));
+    }
+    Ok(Word::Step(Step::Stress {
+        workers: count(workers, 256)?,
+        bytes,
+        duration: seconds(duration)?,
+    }))
+}
