@@ -58,8 +58,10 @@ fn populate_counts_its_own_faults_and_finds_zeros() {
     let faults = line["minor_faults"].as_u64().unwrap();
     assert!((2048..2148).contains(&faults), "{faults}");
     assert!(line["vmstat"]["pgfault"].as_u64().unwrap() >= 2048);
-    assert!(line["task_clock_ns"].as_u64().unwrap() > 0);
-    assert!(line["task_clock_ns"].as_u64() <= line["wall_ns"].as_u64());
+    let (task, wall) = (&line["task_clock_ns"], &line["wall_ns"]);
+    let (task, wall) = (task.as_u64().unwrap(), wall.as_u64().unwrap());
+    // They are two clocks: allow for a tenth of difference in speed.
+    assert!(task > 0 && task <= wall + wall / 10, "{task} {wall}");
     assert_eq!(line["check"]["bytes"], 8 << 20);
     assert_eq!(line["check"]["nonzero_bytes"], 0);
     assert!(line["write"]["wall_ns"].as_u64().unwrap() > 0);
