@@ -27,12 +27,12 @@ pub(crate) enum Flushed {
     NoBackend,
 }
 
-/// Has at most `blocks` free blocks reported, or gives a stock kernel the time
+/// Has all free blocks reported in at most `passes`, or gives a stock kernel the time
 /// in which it does that by itself.
-pub(crate) fn flush(blocks: u32) -> Result<FlushLine, StepError> {
+pub(crate) fn flush(passes: u32) -> Result<FlushLine, StepError> {
     let before = Vmstat::now()?;
     let start = now_ns(ClockId::Monotonic);
-    let (reason, blocks_reported) = match flush_now(blocks)? {
+    let (reason, blocks_reported) = match flush_now(passes)? {
         Flushed::Yes(count) => (None, count),
         Flushed::NoBackend => (Some("no device takes reports"), None),
         Flushed::NoSwitch => {
@@ -55,9 +55,9 @@ pub(crate) fn flush(blocks: u32) -> Result<FlushLine, StepError> {
 }
 
 /// Writes the kernel's flush parameter.
-pub(crate) fn flush_now(blocks: u32) -> Result<Flushed, StepError> {
+pub(crate) fn flush_now(passes: u32) -> Result<Flushed, StepError> {
     let path = Path::new(PAGE_REPORTING).join("flush");
-    match kernel_file::write_raw(&path, &blocks.to_string()) {
+    match kernel_file::write_raw(&path, &passes.to_string()) {
         Ok(()) => Ok(Flushed::Yes(
             kernel_file::read_if_any(&path).and_then(|text| text.parse().ok()),
         )),

@@ -141,7 +141,7 @@ impl<'a> Session<'a> {
                 self.kept.push(memory);
                 Line::Fill(line)
             }
-            Step::Flush(blocks) => Line::Flush(reporting::flush(*blocks)?),
+            Step::Flush(passes) => Line::Flush(reporting::flush(*passes)?),
             Step::Verify(level) => Line::Verify(settings::verify(*level)?),
             Step::Off(off) => Line::Off(settings::off(*off)?),
             Step::DropCaches => Line::DropCaches(settings::drop_caches()?),

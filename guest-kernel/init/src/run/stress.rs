@@ -19,8 +19,8 @@ use crate::measure::zero_scan::scan;
 use crate::steps::page_kind::{BASE_PAGE_BYTES, PageKind};
 use crate::steps::table::Region;
 
-/// Blocks per flush: enough to matter, few enough to leave other free memory.
-const BLOCKS_PER_FLUSH: u32 = 50;
+/// Passes per flush: memory is freed all the time, so more would find more.
+const PASSES_PER_FLUSH: u32 = 2;
 /// Time between two flushes.
 const ROUND: Duration = Duration::from_secs(1);
 
@@ -86,7 +86,7 @@ fn disturb(deadline: Instant) -> Result<u64, StepError> {
             return Ok(flushes);
         }
         thread::sleep(left.min(ROUND));
-        if let Flushed::Yes(_) = flush_now(BLOCKS_PER_FLUSH)? {
+        if let Flushed::Yes(_) = flush_now(PASSES_PER_FLUSH)? {
             flushes += 1;
         }
         settings::compact()?;

@@ -21,7 +21,7 @@ pub(crate) enum Step {
     Dirty(Region),
     /// Allocate, fill with non-zero bytes, keep until the end.
     Fill(Region),
-    /// Have at most this many free blocks reported to the host, now.
+    /// Have all free blocks reported to the host now, in at most this many passes.
     Flush(u32),
     /// Level of the kernel's verifier.
     Verify(u8),
@@ -102,8 +102,9 @@ macro_rules! row {
     };
 }
 
-/// Blocks a `flush` without a number asks for: more than any guest has.
-const ALL_BLOCKS: u32 = 1_000_000;
+/// Passes a `flush` without a number may take. The kernel stops at the first
+/// pass that finds nothing, so this is a bound and not a duration.
+const ENOUGH_PASSES: u32 = 1000;
 
 /// All words, in the order in which they are documented.
 pub(crate) const STEPS: &[StepSpec] = &[
@@ -127,8 +128,8 @@ pub(crate) const STEPS: &[StepSpec] = &[
     ),
     row!(
         "flush",
-        "flush[=BLOCKS]",
-        "have free blocks reported to the host now; sleeps 3 s where the kernel has no such switch",
+        "flush[=PASSES]",
+        "have all free blocks reported to the host now, in at most PASSES passes; sleeps 3 s where the kernel has no such switch",
         flush
     ),
     row!(
@@ -306,11 +307,11 @@ fn populate(argument: Option<&str>) -> Result<Word, String> {
 }
 
 fn flush(argument: Option<&str>) -> Result<Word, String> {
-    let blocks = match argument {
-        None => ALL_BLOCKS,
-        Some(text) => count(text, ALL_BLOCKS)?,
+    let passes = match argument {
+        None => ENOUGH_PASSES,
+        Some(text) => count(text, 1_000_000)?,
     };
-    Ok(Word::Step(Step::Flush(blocks)))
+    Ok(Word::Step(Step::Flush(passes)))
 }
 
 fn stress(argument: Option<&str>) -> Result<Word, String> {

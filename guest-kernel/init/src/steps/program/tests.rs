@@ -66,7 +66,7 @@ fn each_step_has_a_meaning() {
                 kind: PageKind::Small,
             }),
         ),
-        ("flush", Step::Flush(1_000_000)),
+        ("flush", Step::Flush(1000)),
         ("flush=512", Step::Flush(512)),
         ("verify=on", Step::Verify(1)),
         ("verify=off", Step::Verify(0)),
@@ -157,7 +157,7 @@ fn loops_nest_and_semicolons_separate_steps() {
     };
     let flush = Node::Step {
         text: "flush".to_owned(),
-        step: Step::Flush(1_000_000),
+        step: Step::Flush(1000),
     };
     let outer = Node::Loop {
         times: 2,
