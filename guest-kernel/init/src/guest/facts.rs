@@ -54,7 +54,7 @@ pub(crate) struct PageZeroed {
     present: bool,
     /// Whether a driver turned it on.
     key: Option<String>,
-    /// Level of the verifier.
+    /// Whether pages claimed zero are verified.
     verify: Option<String>,
     /// The kill switch.
     off: Option<String>,

@@ -142,7 +142,7 @@ impl<'a> Session<'a> {
                 Line::Fill(line)
             }
             Step::Flush(passes) => Line::Flush(reporting::flush(*passes)?),
-            Step::Verify(level) => Line::Verify(settings::verify(*level)?),
+            Step::Verify(on) => Line::Verify(settings::verify(*on)?),
             Step::Off(off) => Line::Off(settings::off(*off)?),
             Step::DropCaches => Line::DropCaches(settings::drop_caches()?),
             Step::Compact => Line::Compact(settings::compact()?),

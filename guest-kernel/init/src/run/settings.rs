@@ -11,17 +11,17 @@ use crate::lines::{DoneLine, SettingLine};
 use crate::measure::meminfo::Meminfo;
 use crate::measure::perf::now_ns;
 
-/// Sets the level of the verifier of zeroed pages.
-pub(crate) fn verify(level: u8) -> Result<SettingLine, StepError> {
-    page_zeroed("verify", &level.to_string())
+/// Turns the verifier of pages claimed zero on or off.
+pub(crate) fn verify(on: bool) -> Result<SettingLine, StepError> {
+    page_zeroed("verify", on)
 }
 
 /// Makes the kernel ignore its knowledge of zeroed pages, or not.
 pub(crate) fn off(off: bool) -> Result<SettingLine, StepError> {
-    page_zeroed("off", if off { "1" } else { "0" })
+    page_zeroed("off", off)
 }
 
-fn page_zeroed(name: &str, value: &str) -> Result<SettingLine, StepError> {
+fn page_zeroed(name: &str, value: bool) -> Result<SettingLine, StepError> {
     let path = Path::new(PAGE_ZEROED).join(name);
     if !path.exists() {
         return Ok(SettingLine {
@@ -29,7 +29,7 @@ fn page_zeroed(name: &str, value: &str) -> Result<SettingLine, StepError> {
             value: None,
         });
     }
-    kernel_file::write(&path, value)?;
+    kernel_file::write(&path, if value { "1" } else { "0" })?;
     Ok(SettingLine {
         supported: true,
         value: kernel_file::read_if_any(&path),

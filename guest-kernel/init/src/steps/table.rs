@@ -23,8 +23,8 @@ pub(crate) enum Step {
     Fill(Region),
     /// Have all free blocks reported to the host now, in at most this many passes.
     Flush(u32),
-    /// Level of the kernel's verifier.
-    Verify(u8),
+    /// Whether the kernel verifies what is claimed zero.
+    Verify(bool),
     /// Whether the kernel ignores all it knows about zeroed pages.
     Off(bool),
     /// Drop clean caches.
@@ -134,24 +134,15 @@ pub(crate) const STEPS: &[StepSpec] = &[
     ),
     row!(
         "verify",
-        "verify=on|off|2",
-        "verifier of pages claimed zero; 2 also checks when a page is marked",
-        |arg| Ok(Word::Step(Step::Verify(match arg {
-            Some("on" | "1") => 1,
-            Some("off" | "0") => 0,
-            Some("2") => 2,
-            _ => return Err("must be on, off or 2".to_owned()),
-        })))
+        "verify=on|off",
+        "whether the kernel reads every page claimed zero when it is allocated",
+        |arg| Ok(Word::Step(Step::Verify(on_off(arg)?)))
     ),
     row!(
         "off",
         "off=on|off",
         "`on` makes the kernel clear every page again, `off` lets it skip",
-        |arg| Ok(Word::Step(Step::Off(match arg {
-            Some("on") => true,
-            Some("off") => false,
-            _ => return Err("must be on or off".to_owned()),
-        })))
+        |arg| Ok(Word::Step(Step::Off(on_off(arg)?)))
     ),
     row!(
         "drop_caches",
@@ -254,6 +245,14 @@ fn nothing(argument: Option<&str>) -> Result<(), String> {
 fn bare(argument: Option<&str>, step: Step) -> Result<Word, String> {
     nothing(argument)?;
     Ok(Word::Step(step))
+}
+
+fn on_off(argument: Option<&str>) -> Result<bool, String> {
+    match argument {
+        Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        _ => Err("must be on or off".to_owned()),
+    }
 }
 
 fn count(text: &str, max: u32) -> Result<u32, String> {
