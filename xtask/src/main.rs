@@ -1,2 +1,64 @@
-//! Placeholder.
-fn main() {}
+//! What a developer or CI runs: `cargo xtask demo`, `cargo xtask test`, and the
+//! pieces of them.
+
+mod artifacts;
+mod command;
+mod debian;
+mod demo;
+mod house_rules;
+mod kernel;
+mod packages;
+mod stock_kernels;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about, long_about = None)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Boot baseline and optimized VMs on 2M and 1G pages and print the loop as a table
+    Demo(demo::Options),
+    /// Lint, test natively, build everything, and boot real guests
+    Test(test::Options),
+    /// Build the guest kernel only
+    Kernel(kernel::Options),
+    /// Formatting, clippy and the house rules
+    Lint,
+    /// Build aerostat, the guest kernel and the guest's initrd, and say where they are
+    Build,
+}
+
+/// What went wrong, in one line for people.
+pub(crate) type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Demo(options) => demo::demo(&options),
+        Task::Test(options) => test::test(&options),
+        Task::Kernel(options) => kernel::run(&options),
+        Task::Lint => test::lint(),
+        Task::Build => build(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build() -> Result<(), Failure> {
+    packages::install_missing()?;
+    let built = artifacts::build()?;
+    println!("{}", serde_json::to_string_pretty(&built)?);
+    Ok(())
+}

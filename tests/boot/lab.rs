@@ -1,0 +1,162 @@
+//! One host for all guests, and what a guest's run gives to look at.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use vmm::config::{self, Config};
+use vmm::host::{HostChoice, HostOptions, JobOptions, Session};
+use vmm::results::{GuestLine, RunResults};
+use vmm::run_io::RunIo;
+use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
+
+use crate::Failure;
+use crate::artifacts::Artifacts;
+
+/// RAM of the emulated host: the largest guest (6 GiB) and room for the host.
+const HOST_MEMORY: u64 = 8 << 30;
+
+/// The host, booted when the first guest needs it.
+pub(crate) struct Lab {
+    pub(crate) artifacts: Artifacts,
+    session: Mutex<Option<Session>>,
+}
+
+/// A run that is over.
+pub(crate) struct Ran {
+    pub(crate) results: RunResults,
+    pub(crate) console: String,
+}
+
+/// The kernel command line of a guest without its init's steps.
+const CMDLINE: &str = "console=ttyS0 panic=-1 loglevel=4";
+
+impl Lab {
+    pub(crate) fn new(artifacts: Artifacts) -> Self {
+        Self {
+            artifacts,
+            session: Mutex::new(None),
+        }
+    }
+
+    /// Runs our kernel with `steps` for init; `sets` are overrides such as
+    /// `memory.page=1G`.
+    pub(crate) fn run(&self, steps: &str, sets: &[&str]) -> Result<Ran, Failure> {
+        self.run_config(&self.config(steps, sets)?)
+    }
+
+    /// Runs `config`.
+    pub(crate) fn run_config(&self, config: &Config) -> Result<Ran, Failure> {
+        let console = Output::default();
+        let io = RunIo {
+            output: Box::new(console.clone()),
+            input: None,
+            stop: EventFd::new(EFD_NONBLOCK)?,
+            exec: Instant::now(),
+        };
+        let results = self.run_with(config, JobOptions::default(), io)?;
+        let ran = Ran {
+            results,
+            console: console.text(),
+        };
+        Ok(ran)
+    }
+
+    /// Runs `config` connected to `io`.
+    pub(crate) fn run_with(
+        &self,
+        config: &Config,
+        options: JobOptions,
+        io: RunIo,
+    ) -> Result<RunResults, Failure> {
+        let mut session = self.session();
+        if session.is_none() {
+            let stop = EventFd::new(EFD_NONBLOCK)?;
+            let started = Session::start(HostChoice::Auto, &self.host_options(), stop);
+            *session = Some(started.map_err(|verdict| format!("no host: {verdict:?}"))?);
+        }
+        let session = session.as_mut().ok_or("no host")?;
+        Ok(session.run_with(config, options, io))
+    }
+
+    /// The configuration of a small guest of ours with `sets` applied.
+    pub(crate) fn config(&self, steps: &str, sets: &[&str]) -> Result<Config, Failure> {
+        let text = format!(
+            "[kernel]\nimage = {:?}\ninitrd = {:?}\ncmdline = {:?}\n\
+             [memory]\nsize = \"512M\"\n[timeout]\nboot = \"60s\"\nrun = \"180s\"\n",
+            self.artifacts.bzimage,
+            self.artifacts.initrd,
+            format!("{CMDLINE} -- {steps}"),
+        );
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        Ok(config::load_str(&text, "boot-test", ".".as_ref(), &sets)?)
+    }
+
+    /// Shuts the host down.
+    pub(crate) fn close(&self) {
+        drop(self.session().take());
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Session>> {
+        // A failed test leaves the host as it was: the next one may use it.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn host_options(&self) -> HostOptions {
+        HostOptions {
+            host_kernel: Some(self.artifacts.bzimage.clone()),
+            agent: Some(self.artifacts.aerostat.clone()),
+            memory: Some(HOST_MEMORY),
+            ..HostOptions::default()
+        }
+    }
+}
+
+impl Ran {
+    /// Fails unless the run ended with this exit code, and shows the console then.
+    pub(crate) fn exits(&self, code: u8) -> Result<&Self, Failure> {
+        if self.results.exit_code == code {
+            return Ok(self);
+        }
+        let verdict = &self.results.verdict;
+        let tail: Vec<_> = self.console.lines().rev().take(15).collect();
+        let tail: Vec<_> = tail.into_iter().rev().collect();
+        let lines: Vec<_> = self.results.guest.iter().map(|line| line.line.to_string()).collect();
+        Err(format!(
+            "exit code {} ({verdict:?}), expected {code}; guest said:\n{}\nconsole ends:\n{}",
+            self.results.exit_code,
+            lines.join("\n"),
+            tail.join("\n"),
+        )
+        .into())
+    }
+
+    /// The guest's lines of this type, in order.
+    pub(crate) fn lines(&self, kind: &str) -> Vec<&GuestLine> {
+        let all = self.results.guest.iter();
+        all.filter(|line| line.line["type"] == kind).collect()
+    }
+}
+
+/// A console that is kept.
+#[derive(Clone, Default)]
+pub(crate) struct Output(Arc<Mutex<Vec<u8>>>);
+
+impl Output {
+    pub(crate) fn text(&self) -> String {
+        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

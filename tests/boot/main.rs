@@ -1,0 +1,72 @@
+//! Boot tests: real kernels, on the native host or in an emulated one that is
+//! booted once for all of them. `cargo xtask test` builds what they need and runs
+//! them; `cargo xtask test --boot NAME` runs some.
+
+mod artifacts;
+mod backings;
+mod bad_input;
+mod command_line;
+mod lab;
+mod lifecycle;
+mod stock_kernels;
+mod the_loop;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use artifacts::Artifacts;
+use lab::Lab;
+use libtest_mimic::{Arguments, Conclusion, Trial};
+
+/// A test's own complaint.
+type Failure = Box<dyn std::error::Error>;
+
+/// A named boot test.
+struct Case {
+    name: String,
+    run: Box<dyn FnOnce(&Lab) -> Result<(), Failure> + Send>,
+}
+
+impl Case {
+    fn new(
+        name: impl Into<String>,
+        run: impl FnOnce(&Lab) -> Result<(), Failure> + Send + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            run: Box::new(run),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They share one host; and one guest at a time keeps its times comparable.
+    arguments.test_threads = Some(1);
+
+    let artifacts = match Artifacts::from_environment() {
+        Ok(artifacts) => artifacts,
+        Err(why) => {
+            eprintln!("boot tests: {why}");
+            let missing = std::env::var_os("AEROSTAT_REQUIRE").is_some();
+            return ExitCode::from(if missing { 1 } else { 0 });
+        }
+    };
+    let lab = Arc::new(Lab::new(artifacts));
+    let cases = [
+        the_loop::cases(),
+        backings::cases(),
+        lifecycle::cases(),
+        stock_kernels::cases(&lab),
+        command_line::cases(),
+        bad_input::cases(),
+    ];
+    let trials = cases.into_iter().flatten().map(|case| {
+        let lab = Arc::clone(&lab);
+        Trial::test(case.name, move || Ok((case.run)(&lab)?))
+    });
+    let conclusion: Conclusion = libtest_mimic::run(&arguments, trials.collect());
+    // Ends the emulated host before the process does.
+    lab.close();
+    conclusion.exit_code()
+}

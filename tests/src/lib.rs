@@ -1,1 +1,0 @@
-//! Boot tests live in `tests/`.

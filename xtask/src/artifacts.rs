@@ -1,0 +1,83 @@
+//! Builds what a run needs: `aerostat`, the guest kernel, the guest's initrd.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use vmm::host::cpio;
+
+use crate::Failure;
+use crate::command::{cargo, root, run, say};
+use crate::kernel;
+
+/// Where everything is. The boot tests get it as a JSON file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Artifacts {
+    /// The `aerostat` binary, release build.
+    pub(crate) aerostat: PathBuf,
+    /// The guest kernel as bzImage; also the emulated host's kernel.
+    pub(crate) bzimage: PathBuf,
+    /// The same kernel as ELF.
+    pub(crate) vmlinux: PathBuf,
+    /// The guest's init.
+    pub(crate) guest_init: PathBuf,
+    /// Initrd with our init.
+    pub(crate) initrd: PathBuf,
+    /// Kernels of distributions, each with an initrd of its own.
+    pub(crate) stock: Vec<StockKernel>,
+}
+
+/// A distribution's kernel.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct StockKernel {
+    /// Name for people, such as `debian-6.12-cloud`.
+    pub(crate) name: String,
+    /// Its bzImage.
+    pub(crate) image: PathBuf,
+    /// Initrd with our init and its virtio modules.
+    pub(crate) initrd: PathBuf,
+}
+
+/// The folder of everything built here that is not cargo's; ignored by git.
+pub(crate) fn out() -> PathBuf {
+    root().join("guest-kernel/out")
+}
+
+/// Builds all but the stock kernels.
+pub(crate) fn build() -> Result<Artifacts, Failure> {
+    say("building aerostat and the guest's init (release)");
+    run(cargo().args(["build", "--quiet", "--release", "-p", "vmm", "-p", "guest-init"]))?;
+    let kernel = kernel::build(&kernel::Options::default())?;
+    let release = root().join("target/x86_64-unknown-linux-gnu/release");
+    let guest_init = release.join("guest-init");
+    let initrd = out().join("initrd.cpio");
+    write_initrd(&guest_init, &[], &initrd)?;
+    Ok(Artifacts {
+        aerostat: release.join("aerostat"),
+        bzimage: kernel.bzimage,
+        vmlinux: kernel.vmlinux,
+        guest_init,
+        initrd,
+        stock: Vec::new(),
+    })
+}
+
+/// Writes an initrd of `init` and of `modules`, which it loads in that order.
+pub(crate) fn write_initrd(init: &Path, modules: &[PathBuf], to: &Path) -> Result<(), Failure> {
+    let mut archive = cpio::Archive::new();
+    archive.directory("dev", 0o755);
+    // The kernel opens /dev/console for init before anything is mounted.
+    archive.char_device("dev/console", 0o600, 5, 1);
+    archive.file("init", 0o755, &fs::read(init)?);
+    if !modules.is_empty() {
+        archive.directory("modules", 0o755);
+    }
+    for (number, module) in modules.iter().enumerate() {
+        let name = module.file_name().unwrap_or_default().to_string_lossy();
+        archive.file(&format!("modules/{number:02}-{name}"), 0o644, &fs::read(module)?);
+    }
+    let unfinished = to.with_extension("unfinished");
+    fs::write(&unfinished, archive.finish())?;
+    fs::rename(&unfinished, to)?;
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Builds, boots, and prints.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{CellAlignment, Table};
+use vmm::host::{HostChoice, HostOptions, Session};
+use vmm::results::HostKind;
+use vmm_sys_util::eventfd::EventFd;
+
+use super::machine::{Figures, MACHINES, Populate, SMALL_MIB, THP_MIB};
+use super::verdict::{complaints, percent};
+use crate::Failure;
+use crate::artifacts::{self, Artifacts};
+use crate::command::say;
+use crate::packages;
+
+/// Options of `cargo xtask demo`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Where the VMs run
+    #[arg(long, value_name = "HOST", default_value = "auto", value_parser = ["auto", "native", "emulated"])]
+    host: String,
+}
+
+/// RAM of an emulated host: a guest of 2 GiB on 1 GiB pages, which must not share a
+/// gigabyte with anything else, and room for the host itself.
+const HOST_MEMORY: u64 = 4 << 30;
+
+/// Builds what is missing, boots the four VMs, prints the table; fails if it does
+/// not show what it must.
+pub(crate) fn demo(options: &Options) -> Result<(), Failure> {
+    packages::install_missing()?;
+    let built = artifacts::build()?;
+    let started = Instant::now();
+    let mut session = open_session(&options.host, &built)?;
+    let mut all = Vec::new();
+    for machine in MACHINES {
+        let role = if machine.optimized { "optimized" } else { "baseline" };
+        say(&format!("booting the {role} VM on {} pages", machine.page));
+        all.push(machine.run(&mut session, &built)?);
+    }
+    let kind = session.kind();
+    drop(session);
+
+    println!("{}", table(&all, kind));
+    println!("{}", notes(&all, kind, &built, started.elapsed())?);
+    let wrong: Vec<_> = MACHINES.iter().zip(&all).flat_map(|(m, f)| complaints(m, f)).collect();
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(format!("this is not what it must show:\n{}", wrong.join("\n")).into())
+}
+
+fn open_session(host: &str, built: &Artifacts) -> Result<Session, Failure> {
+    let choice = match host {
+        "native" => HostChoice::Native,
+        "emulated" => HostChoice::Emulated,
+        _ => HostChoice::Auto,
+    };
+    let options = HostOptions {
+        host_kernel: Some(built.bzimage.clone()),
+        agent: Some(built.aerostat.clone()),
+        memory: Some(HOST_MEMORY),
+        ..HostOptions::default()
+    };
+    let session = Session::start(choice, &options, EventFd::new(0)?);
+    session.map_err(|verdict| format!("no host to run on: {verdict:?}").into())
+}
+
+fn table(all: &[Figures], kind: HostKind) -> Table {
+    let clock = match kind {
+        HostKind::Native => "task-clock, ms",
+        HostKind::Emulated => "task-clock, ms (emulated)",
+    };
+    let mut table = Table::new();
+    table.load_preset(UTF8_BORDERS_ONLY);
+    table.add_row(["", "2M pages, discarded", "", "1G pages, zeroed in place", ""]);
+    table.add_row(["", "baseline", "optimized", "baseline", "optimized"]);
+    let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| {
+        let cells = all.iter().map(cell);
+        table.add_row(std::iter::once(name.to_owned()).chain(cells));
+    };
+    row("host, while the guest flushes", &|_| String::new());
+    row("  reported, MiB", &|f| mib(f.flush.reported));
+    row("  zeroed, MiB", &|f| mib(f.flush.zeroed));
+    row("  released, MiB", &|f| mib(f.flush.released));
+    row("  pool's free pages grew by, MiB", &|f| (f.flush.pool_growth >> 20).to_string());
+    row(&format!("guest, allocates {THP_MIB} MiB of THP"), &|_| String::new());
+    row("  pages cleared", &|f| f.thp.cleared.to_string());
+    row("  pages skipped", &|f| f.thp.skipped.to_string());
+    row("  skipped, %", &|f| share(&f.thp));
+    row(&format!("  {clock}"), &|f| milliseconds(&f.thp));
+    row(&format!("guest, allocates {SMALL_MIB} MiB of 4K pages"), &|_| String::new());
+    row("  skipped, %", &|f| share(&f.small));
+    row(&format!("  {clock}"), &|f| milliseconds(&f.small));
+    row("both again, every claimed page verified", &|_| String::new());
+    row("  skipped, % (THP)", &|f| share(&f.verified_thp));
+    row("  skipped, % (4K)", &|f| share(&f.verified_small));
+    row("  pages claimed zero that were not", &|f| f.mismatches.to_string());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// What is measured beside the loop.
+fn notes(
+    all: &[Figures],
+    kind: HostKind,
+    built: &Artifacts,
+    took: Duration,
+) -> Result<String, Failure> {
+    let host = match kind {
+        HostKind::Native => "native KVM",
+        HostKind::Emulated => "an emulated host (counters are exact, times are emulated)",
+    };
+    let boots: Vec<_> = all.iter().filter_map(|f| f.init_ms).map(|ms| format!("{ms:.0}")).collect();
+    let sizes: Vec<_> = all.iter().filter_map(|f| f.vmm_rss).map(|rss| format!("{:.1}", tenths(rss))).collect();
+    let binary = fs::metadata(&built.aerostat)?.len();
+    Ok(format!(
+        "Run on {host}, guests of 2 GiB and 1 vCPU, in {:.0} s.\n\
+         From exec to the guest's init: {} ms. The VMM's own memory: {} MiB. \
+         The aerostat binary, static and stripped: {:.1} MiB.\n\
+         Both kinds of VM report, and the host zeroes for both; only the optimized ones \
+         offer bit 6, so only their guests know.",
+        took.as_secs_f64(),
+        boots.join(", "),
+        sizes.join(", "),
+        tenths(binary),
+    ))
+}
+
+fn share(populate: &Populate) -> String {
+    format!("{:.1}", percent(populate.skipped, populate.pages))
+}
+
+fn milliseconds(populate: &Populate) -> String {
+    format!("{:.1}", Duration::from_nanos(populate.task_clock_ns).as_secs_f64() * 1e3)
+}
+
+fn mib(bytes: u64) -> String {
+    (bytes >> 20).to_string()
+}
+
+/// Bytes in MiB.
+fn tenths(bytes: u64) -> f64 {
+    // Sizes of programs, far below 2^52.
+    #[expect(clippy::cast_precision_loss)]
+    let bytes = bytes as f64;
+    bytes / f64::from(1 << 20)
+}
