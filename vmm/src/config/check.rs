@@ -62,12 +62,12 @@ impl Checker<'_> {
             let most = format!("at most {MAX_CMDLINE} bytes");
             return Err(self.not_allowed("kernel.cmdline", &length, &most));
         }
-        let image = self.path("kernel.image")?.ok_or_else(|| ConfigError {
-            origin: self.document.clone(),
-            key: Some("kernel.image".to_owned()),
-            problem: Problem::Missing(
-                "name a bzImage or ELF kernel in `[kernel]` as image = \"path\"",
-            ),
+        let image = self.path("kernel.image")?.ok_or_else(|| {
+            ConfigError::new(
+                self.document.clone(),
+                Some("kernel.image"),
+                Problem::Missing("name a bzImage or ELF kernel in `[kernel]` as image = \"path\""),
+            )
         })?;
         Ok(Kernel {
             image,
