@@ -4,7 +4,7 @@
 //! 2. [`host`]: native KVM here, or an emulated host that runs the same thing.
 //! 3. `memory`: guest RAM is reserved, mapped and populated; the proof of zero lives there.
 //! 4. `x86`, `kvm`: kernel, boot structures and vCPUs.
-//! 5. `run`: the machine is built, runs, and ends in an [`outcome::Outcome`].
+//! 5. `run`: the machine is built, runs, and ends in an [`outcome::Verdict`].
 
 pub mod config;
 pub mod forced_exit;
