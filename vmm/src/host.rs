@@ -37,6 +37,11 @@ pub fn run(config: &Config, _: HostChoice, _: &HostOptions, _: RunIo) -> RunResu
 
 /// The init of the emulated host.
 pub mod agent {
+    /// Whether this process is that init.
+    pub fn is_init() -> bool {
+        false
+    }
+
     /// Runs as PID 1.
     pub fn main() -> ! {
         std::process::exit(70)

@@ -16,7 +16,7 @@ use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
     let exec = Instant::now();
-    if is_init() {
+    if host::agent::is_init() {
         host::agent::main();
     }
     let cli = Cli::parse();
@@ -27,10 +27,4 @@ fn main() -> ExitCode {
         Command::Config(command) => cli_config::run(&command, cli.quiet),
         Command::Info { json } => cli_info::run(json),
     })
-}
-
-/// The kernel of an emulated host starts this program as PID 1, without a
-/// command. A container may start it as PID 1 too, but with one.
-fn is_init() -> bool {
-    std::process::id() == 1 && std::env::args_os().nth(1).is_none()
 }

@@ -94,13 +94,6 @@ impl Checker<'_> {
         if size % page.bytes() != 0 {
             return Err(self.error("memory.size", not_a_multiple(size, page)));
         }
-        let shared = self.boolean("memory.shared")?.unwrap_or(false);
-        if shared && backing != Backing::Hugetlb {
-            return Err(self.conflict(
-                "memory.shared",
-                "true needs memory.backing = \"hugetlb\"; only huge page pools are mapped shared",
-            ));
-        }
         let prefault = self.boolean("memory.prefault")?.unwrap_or(false);
         let threads = self.number("memory.prefault_threads", 1, MAX_PREFAULT_THREADS)?;
         if threads.is_some() && !prefault {
@@ -110,7 +103,7 @@ impl Checker<'_> {
             size,
             backing,
             page,
-            shared,
+            shared: self.boolean("memory.shared")?.unwrap_or(false),
             overcommit: self.overcommit()?,
             prefault,
             prefault_threads: threads,
