@@ -7,6 +7,7 @@
 //! 5. `run`: the machine is built, runs, and ends in an [`outcome::Outcome`].
 
 pub mod config;
+pub mod memory;
 pub mod outcome;
 pub mod results;
 pub mod run_io;

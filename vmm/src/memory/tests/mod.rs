@@ -1,0 +1,11 @@
+//! Tests on real memory of the host. Those that need a hugetlb pool grow it and
+//! put it back ([`pool_guard`]); without permission they say so and skip.
+
+mod absent_memory;
+mod creating;
+mod guest;
+mod pool_guard;
+mod populating;
+mod releasing;
+mod untrusted_calls;
+mod zeroing;
