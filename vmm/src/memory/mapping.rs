@@ -15,6 +15,9 @@ use crate::config;
 /// What a transparent huge page is aligned to (x86-64: one PMD).
 pub(super) const THP_BYTES: usize = 2 << 20;
 
+/// Another thread can map into the hole that was made; not every time.
+const ALIGN_ATTEMPTS: usize = 8;
+
 /// How guest RAM is backed, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backing {
@@ -76,22 +79,30 @@ impl Backing {
             }
         };
         let region = build()?;
-        let misaligned = |region: &MmapRegion| region.as_ptr().align_offset(THP_BYTES) != 0;
         if self.kind != config::Backing::Thp || len < THP_BYTES || !misaligned(&region) {
             return Ok(region);
         }
-        // Kernels before 6.7, and lengths that are not a multiple of a huge
-        // page, are not aligned by the kernel.
         drop(region);
-        let hole = AlignedHole::dig(len).map_err(|error| ("mmap", error))?;
-        let region = build()?;
-        drop(hole);
-        if misaligned(&region) {
-            log::warn!(
-                "guest RAM is not aligned to 2M: the host cannot use huge pages for all of it"
-            );
+        self.map_aligned(len, build)
+    }
+
+    /// Kernels before 6.7 do not align mappings to huge pages by themselves, and
+    /// later ones only those whose length is a multiple.
+    fn map_aligned(
+        self,
+        len: usize,
+        build: impl Fn() -> Result<MmapRegion, (&'static str, io::Error)>,
+    ) -> Result<MmapRegion, (&'static str, io::Error)> {
+        for _ in 0..ALIGN_ATTEMPTS {
+            let hole = AlignedHole::dig(len).map_err(|error| ("mmap", error))?;
+            let region = build()?;
+            drop(hole);
+            if !misaligned(&region) {
+                return Ok(region);
+            }
         }
-        Ok(region)
+        log::warn!("guest RAM is not aligned to 2M: the host cannot use huge pages for all of it");
+        build()
     }
 
     fn map_anonymous(self, len: usize) -> Result<MmapRegion, (&'static str, io::Error)> {
@@ -134,6 +145,10 @@ impl Backing {
             libc::MAP_NORESERVE
         }
     }
+}
+
+fn misaligned(region: &MmapRegion) -> bool {
+    region.as_ptr().align_offset(THP_BYTES) != 0
 }
 
 fn mmap_error(error: MmapRegionError) -> (&'static str, io::Error) {

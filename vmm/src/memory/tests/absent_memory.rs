@@ -39,7 +39,7 @@ fn absent_memory_stays_absent() {
             }
         }
         assert_eq!(ram.zeroer().release(range(0, SIZE)), Ok(0));
-        if let Some(pool) = pool {
+        if let Some(pool) = &pool {
             assert_eq!(
                 pool.free(),
                 SIZE / ram.page_bytes(),

@@ -7,5 +7,7 @@ mod guest;
 mod pool_guard;
 mod populating;
 mod releasing;
+mod swapped;
 mod untrusted_calls;
+mod without_proof;
 mod zeroing;

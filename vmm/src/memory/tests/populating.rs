@@ -29,7 +29,7 @@ fn all_of_it_is_resident_and_zero_afterwards() {
                 (prefault.gib_per_s / rate - 1.0).abs() < 1e-6,
                 "{prefault:?}"
             );
-            if let Some(pool) = pool {
+            if let Some(pool) = &pool {
                 assert_eq!(pool.free(), 0);
             }
             assert_only_zero(&ram, 64 * MIB..66 * MIB, 0..2 * MIB, "populated");
