@@ -11,6 +11,7 @@ pub mod forced_exit;
 pub mod host;
 pub mod host_facts;
 pub mod logger;
+pub mod memory;
 pub mod outcome;
 pub mod results;
 pub mod results_file;
