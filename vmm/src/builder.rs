@@ -65,9 +65,6 @@ pub enum BuildError {
     /// The same, found by the loader.
     #[error("memory.size is too small for the boot parameters: {0}")]
     BootParameters(#[from] configurator::Error),
-    /// A CPUID with more entries than KVM takes.
-    #[error("CPUID has too many entries: {0:?}")]
-    Cpuid(vmm_sys_util::fam::Error),
     /// A device could not be made.
     #[error("cannot make {what}: {source}")]
     Device {
@@ -102,7 +99,7 @@ impl BuildError {
             | Self::BootStructures(_)
             | Self::BootParameters(_)
             | Self::BalloonTarget { .. } => FailureClass::Usage,
-            Self::Cpuid(_) | Self::Device { .. } | Self::Bus(_) => FailureClass::Internal,
+            Self::Device { .. } | Self::Bus(_) => FailureClass::Internal,
         }
     }
 }
@@ -174,7 +171,7 @@ pub fn build(
     let balloon = Arc::new(Mutex::new(balloon));
     let counts = Arc::new(BalloonCounts::new(Arc::clone(&balloon), &config.memory));
     let results_sink =
-        ResultsSink::new(record.clone(), counts, Arc::clone(&milestones), ends.exec);
+        ResultsSink::new(record.clone(), counts.clone(), Arc::clone(&milestones), ends.exec);
     let com2 = SerialPort::new(Arc::new(vm.irq_line(COM2_GSI)?), Box::new(results_sink));
     let mut ports = Bus::default();
     ports.insert(u64::from(COM1_PORT), SERIAL_PORTS, com1.clone())?;
@@ -198,7 +195,7 @@ pub fn build(
     };
     let vcpus = (0..config.cpus.count)
         .map(|id| {
-            let cpuid = cpuid::of_vcpu(&supported, cpus, id).map_err(BuildError::Cpuid)?;
+            let cpuid = cpuid::of_vcpu(&supported, cpus, id).map_err(KvmError::TooManyEntries)?;
             Ok(Vcpu::create(&vm, id, &cpuid)?)
         })
         .collect::<Result<Vec<_>, BuildError>>()?;
@@ -214,6 +211,7 @@ pub fn build(
             false => EmptyPool::IsABug,
         },
         balloon,
+        counts,
         com1,
         console,
         record,

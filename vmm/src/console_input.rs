@@ -27,44 +27,59 @@ pub enum Next {
 pub struct ConsoleInput {
     file: File,
     port: Arc<SerialPort>,
+    /// Read, and not taken by the port yet.
+    pending: Vec<u8>,
 }
 
 impl ConsoleInput {
     /// From `file` to `port`.
     #[must_use]
     pub fn new(file: File, port: Arc<SerialPort>) -> Self {
-        Self { file, port }
+        Self {
+            file,
+            port,
+            pending: Vec::with_capacity(CHUNK),
+        }
     }
 
     /// Reads once, what the guest can take; to be called when the file is
     /// readable, or is a file that always is.
     pub fn forward(&mut self) -> Next {
-        let mut buffer = [0; CHUNK];
-        let room = self.port.receive_capacity().min(CHUNK);
-        let Some(buffer) = buffer.get_mut(..room).filter(|b| !b.is_empty()) else {
-            return Next::WhenTaken;
-        };
-        let bytes = match self.file.read(buffer) {
-            Ok(0) => return Next::Never,
-            Ok(n) => buffer.get(..n).unwrap_or_default(),
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {
-                    return Next::WhenReadable;
-                }
-                _ => {
-                    log::warn!("console input ends: {error}");
-                    return Next::Never;
-                }
-            },
-        };
-        match self.port.receive(bytes) {
-            // There was room for all of it, and only the guest makes room.
-            Ok(_) => Next::WhenReadable,
-            Err(error) => {
-                log::warn!("console input ends: {error}");
-                Next::Never
+        if self.pending.is_empty() {
+            let room = self.port.receive_capacity().min(CHUNK);
+            if room == 0 {
+                return Next::WhenTaken;
+            }
+            self.pending.resize(room, 0);
+            let read = self.file.read(&mut self.pending);
+            self.pending.truncate(*read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Next::Never,
+                Ok(_) => {}
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {
+                        return Next::WhenReadable;
+                    }
+                    _ => return Self::ends(&error),
+                },
             }
         }
+        match self.port.receive(&self.pending) {
+            Ok(taken) => {
+                self.pending.drain(..taken.min(self.pending.len()));
+                match self.pending.is_empty() {
+                    true => Next::WhenReadable,
+                    // The guest changed the port's mode since we asked for room.
+                    false => Next::WhenTaken,
+                }
+            }
+            Err(error) => Self::ends(&error),
+        }
+    }
+
+    fn ends(error: &io::Error) -> Next {
+        log::warn!("console input ends: {error}");
+        Next::Never
     }
 }
 

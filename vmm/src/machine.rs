@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use devices::balloon::counters::CountersSnapshot;
-use devices::balloon::device::Balloon;
+use devices::balloon::device::{Balloon, FeaturesSnapshot};
 use devices::serial::SerialPort;
 
 use crate::config::{Backing, Memory};
@@ -26,6 +26,7 @@ pub struct Machine {
     pub(crate) buses: Arc<Buses>,
     pub(crate) empty_pool: EmptyPool,
     pub(crate) balloon: Arc<Mutex<Balloon>>,
+    pub(crate) counts: Arc<BalloonCounts>,
     pub(crate) com1: Arc<SerialPort>,
     pub(crate) console: ConsoleOutput,
     pub(crate) record: SharedRecord,
@@ -60,8 +61,11 @@ impl Machine {
         {
             let mut balloon = lock(&self.balloon);
             balloon.stop();
-            results.features = balloon.features();
             results.counters = balloon.counters();
+            results.features = balloon.features();
+        }
+        if results.features.acknowledged.is_none() {
+            results.features.acknowledged = self.counts.acknowledged();
         }
         // Ends a last line the guest did not end: the port lives on this bus only.
         drop(self.buses);
@@ -93,6 +97,9 @@ pub struct BalloonCounts {
     balloon: Arc<Mutex<Balloon>>,
     /// Size of the pages behind guest RAM, if they come from a pool.
     pool_page: Option<u64>,
+    /// What the driver had acknowledged when the last line came. A driver that
+    /// shuts down resets the device, which then knows of no driver any more.
+    acknowledged: Mutex<Option<Vec<String>>>,
 }
 
 impl BalloonCounts {
@@ -103,13 +110,23 @@ impl BalloonCounts {
         Self {
             balloon,
             pool_page: pooled.then(|| memory.page.bytes()),
+            acknowledged: Mutex::new(None),
         }
+    }
+
+    fn acknowledged(&self) -> Option<Vec<String>> {
+        lock(&self.acknowledged).take()
     }
 }
 
 impl HostCounts for BalloonCounts {
     fn counters(&self) -> CountersSnapshot {
-        lock(&self.balloon).counters()
+        let balloon = lock(&self.balloon);
+        let FeaturesSnapshot { acknowledged, .. } = balloon.features();
+        if acknowledged.is_some() {
+            *lock(&self.acknowledged) = acknowledged;
+        }
+        balloon.counters()
     }
 
     fn pool_free(&self) -> Option<u64> {
@@ -117,6 +134,7 @@ impl HostCounts for BalloonCounts {
     }
 }
 
-fn lock(balloon: &Mutex<Balloon>) -> MutexGuard<'_, Balloon> {
-    balloon.lock().unwrap_or_else(PoisonError::into_inner)
+/// Locks what a thread that panicked may have left locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

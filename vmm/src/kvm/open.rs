@@ -51,6 +51,9 @@ pub enum KvmError {
         /// The error of the call.
         source: kvm_ioctls::Error,
     },
+    /// More CPUID entries or MSRs than KVM takes.
+    #[error("more CPUID entries or MSRs than KVM takes: {0:?}")]
+    TooManyEntries(vmm_sys_util::fam::Error),
     /// An event file descriptor could not be made.
     #[error("cannot make an event file descriptor: {0}")]
     EventFd(std::io::Error),
@@ -66,7 +69,7 @@ impl KvmError {
             | Self::Open(_)
             | Self::ApiVersion(_)
             | Self::MissingCapability(_) => FailureClass::NoKvm,
-            Self::Call { .. } | Self::EventFd(_) => FailureClass::Internal,
+            Self::Call { .. } | Self::TooManyEntries(_) | Self::EventFd(_) => FailureClass::Internal,
         }
     }
 

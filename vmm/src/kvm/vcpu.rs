@@ -48,7 +48,7 @@ impl Vcpu {
         let fd = vm.create_vcpu(id)?;
         fd.set_cpuid2(cpuid)
             .map_err(KvmError::call("set the CPUID of a vCPU"))?;
-        let msrs = msrs::at_boot();
+        let msrs = msrs::at_boot().map_err(KvmError::TooManyEntries)?;
         let set = fd
             .set_msrs(&msrs)
             .map_err(KvmError::call("set the MSRs of a vCPU"))?;

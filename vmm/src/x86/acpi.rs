@@ -11,7 +11,7 @@ use acpi_tables::madt::{
 };
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::xsdt::XSDT;
-use acpi_tables::{Aml, AmlSink};
+use acpi_tables::Aml;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
 use super::dsdt;

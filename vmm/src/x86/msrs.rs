@@ -14,17 +14,17 @@ const MTRR_DEF_TYPE: u32 = 0x2ff;
 const MTRR_DEF_TYPE_WRITE_BACK: u64 = (1 << 11) | 6;
 
 /// What each vCPU starts with.
-#[must_use]
-pub fn at_boot() -> Msrs {
+///
+/// # Errors
+/// The error of the container if there were more than a u32 counts.
+pub fn at_boot() -> Result<Msrs, vmm_sys_util::fam::Error> {
     let entry = |index, data| kvm_msr_entry {
         index,
         data,
         ..Default::default()
     };
-    // Fails only for more entries than a u32 counts.
     Msrs::from_entries(&[
         entry(MISC_ENABLE, MISC_ENABLE_FAST_STRING),
         entry(MTRR_DEF_TYPE, MTRR_DEF_TYPE_WRITE_BACK),
     ])
-    .unwrap_or_default()
 }
