@@ -136,6 +136,9 @@ pub struct Timings {
     pub memory_ms: Option<f64>,
     /// Populating guest RAM, if asked for.
     pub prefault: Option<Prefault>,
+    /// Waiting for huge pages; `None` where memory is reserved and nobody waits.
+    #[serde(default)]
+    pub pool_waiting: Option<PoolWaiting>,
     /// vCPUs started.
     pub started_ms: Option<f64>,
     /// First line from the guest's init.
@@ -155,6 +158,16 @@ pub struct Prefault {
     pub ms: f64,
     /// GiB per second.
     pub gib_per_s: f64,
+}
+
+/// How long vCPUs waited because the huge page pool was empty
+/// (`memory.overcommit`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolWaiting {
+    /// Accesses that had to wait.
+    pub waits: u64,
+    /// Milliseconds, of all vCPUs together.
+    pub ms: f64,
 }
 
 /// The VMM's own memory beside guest RAM, in bytes, when the guest's init was up.
