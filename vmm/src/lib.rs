@@ -1,12 +1,13 @@
 //! Aerostat as a library: from a configuration to a guest's verdict.
 //!
 //! 1. [`config`]: the TOML file and the command line become one checked [`config::Config`].
-//! 2. `host`: native KVM here, or an emulated host that runs the same thing.
+//! 2. [`host`]: native KVM here, or an emulated host that runs the same thing.
 //! 3. `memory`: guest RAM is reserved, mapped and populated; the proof of zero lives there.
 //! 4. `x86`, `kvm`: kernel, boot structures and vCPUs.
 //! 5. `run`: the machine is built, runs, and ends in an [`outcome::Outcome`].
 
 pub mod config;
+pub mod host;
 pub mod outcome;
 pub mod results;
 pub mod run_io;
