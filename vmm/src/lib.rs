@@ -7,7 +7,12 @@
 //! 5. `run`: the machine is built, runs, and ends in an [`outcome::Outcome`].
 
 pub mod config;
+pub mod forced_exit;
 pub mod host;
+pub mod host_facts;
+pub mod logger;
 pub mod outcome;
 pub mod results;
 pub mod run_io;
+pub mod stop_signals;
+pub mod terminal;

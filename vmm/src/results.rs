@@ -4,7 +4,8 @@ use devices::balloon::counters::CountersSnapshot;
 use devices::balloon::device::FeaturesSnapshot;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::Verdict;
+use crate::config::Config;
+use crate::outcome::{FailureClass, Verdict};
 
 /// Version of the document's layout; raised when a reader has to change.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -36,6 +37,56 @@ pub struct RunResults {
     pub guest: Vec<GuestLine>,
     /// Lines and bytes that were dropped because a bound was reached.
     pub dropped: Dropped,
+}
+
+impl RunResults {
+    /// A document in which nothing has been counted yet.
+    #[must_use]
+    pub fn new(config: &Config, host: HostFacts, verdict: Verdict) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            aerostat: env!("CARGO_PKG_VERSION").to_owned(),
+            exit_code: verdict.exit_code(),
+            verdict,
+            host,
+            // Only a path that is not UTF-8 fails, and checked ones are.
+            config: serde_json::to_value(config).unwrap_or_default(),
+            features: FeaturesSnapshot::default(),
+            counters: CountersSnapshot::default(),
+            timings: Timings::default(),
+            footprint: None,
+            guest: Vec::new(),
+            dropped: Dropped::default(),
+        }
+    }
+
+    /// A document of a run that failed before anything was counted.
+    #[must_use]
+    pub fn failed(
+        config: &Config,
+        host: HostFacts,
+        class: FailureClass,
+        message: impl Into<String>,
+    ) -> Self {
+        let message = message.into();
+        Self::new(config, host, Verdict::Failed { class, message })
+    }
+
+    /// Sets how the run ended, and the exit code that belongs to it.
+    pub fn set_verdict(&mut self, verdict: Verdict) {
+        self.exit_code = verdict.exit_code();
+        self.verdict = verdict;
+    }
+
+    /// The document as text, with a line feed at its end.
+    ///
+    /// # Errors
+    /// A value has no JSON form.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        Ok(text)
+    }
 }
 
 /// Whether the CPU that ran the guest is real.
@@ -137,4 +188,123 @@ pub struct Dropped {
     pub console_bytes: u64,
     /// Guest lines past the limit.
     pub guest_lines: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config;
+
+    fn document() -> RunResults {
+        let text = "[kernel]\nimage = \"/k\"\n[console]\noutput = { file = \"/c\" }\n";
+        let config = config::load_str(text, "vm.toml", Path::new("/"), &[]).expect("valid");
+        let host = HostFacts {
+            kind: HostKind::Emulated,
+            kernel: "7.3.4".to_owned(),
+            cpu: "a CPU".to_owned(),
+            cpus: 2,
+            thp: None,
+            pools: vec![PoolFacts {
+                page_bytes: 2 << 20,
+                total: 4,
+                free: 3,
+                reserved: 1,
+            }],
+        };
+        let mut results = RunResults::new(&config, host, Verdict::Success);
+        results.timings.prefault = Some(Prefault {
+            bytes: 1,
+            threads: 1,
+            ms: 0.5,
+            gib_per_s: 2.0,
+        });
+        results.footprint = Some(Footprint {
+            vmm_rss: 1,
+            guest_resident: 2,
+            page_tables: 3,
+        });
+        results.guest.push(GuestLine {
+            at_ms: 1.5,
+            line: Value::from("text"),
+            counters: CountersSnapshot::default(),
+            pool_free: None,
+        });
+        results
+    }
+
+    /// Dotted paths of all keys; elements of an array are written `[]`.
+    fn paths(prefix: &str, value: &Value, into: &mut Vec<String>) {
+        match value {
+            Value::Object(map) => {
+                for (key, value) in map {
+                    paths(&format!("{prefix}.{key}"), value, into);
+                }
+            }
+            Value::Array(values) if values.iter().any(Value::is_object) => {
+                values
+                    .iter()
+                    .for_each(|value| paths(&format!("{prefix}[]"), value, into));
+            }
+            _ => into.push(prefix.trim_start_matches('.').to_owned()),
+        }
+    }
+
+    /// Whoever changes this list changes what readers of results rely on:
+    /// adding is fine, renaming or removing raises [`SCHEMA_VERSION`].
+    #[test]
+    fn the_shape_is_what_readers_rely_on() {
+        let mut found = Vec::new();
+        let value = serde_json::to_value(document()).expect("JSON");
+        paths("", &value, &mut found);
+        let counters = "reports reported_bytes zeroed_bytes released_bytes promised_bytes inflated_pages \
+                        deflated_pages inflate_released_bytes malformed_chains not_ram zero_failures";
+        let mut want: Vec<String> = [
+            "schema_version aerostat verdict.kind exit_code",
+            "host.kind host.kernel host.cpu host.cpus host.thp",
+            "host.pools[].page_bytes host.pools[].total host.pools[].free host.pools[].reserved",
+            "config.kernel.image config.kernel.initrd config.kernel.cmdline config.cpus.count",
+            "config.memory.size config.memory.backing config.memory.page config.memory.shared",
+            "config.memory.overcommit config.memory.prefault config.memory.prefault_threads",
+            "config.balloon.reporting config.balloon.device_init_reported config.balloon.on_report",
+            "config.balloon.deflate_on_oom config.balloon.target",
+            "config.console.output.file config.console.input config.results.path",
+            "config.timeout.boot_ms config.timeout.run_ms config.host.kernel config.host.memory",
+            "features.offered features.acknowledged",
+            "timings.memory_ms timings.started_ms timings.init_ms timings.stopped_ms",
+            "timings.prefault.bytes timings.prefault.threads timings.prefault.ms timings.prefault.gib_per_s",
+            "footprint.vmm_rss footprint.guest_resident footprint.page_tables",
+            "guest[].at_ms guest[].line guest[].pool_free",
+            "dropped.console_bytes dropped.guest_lines",
+        ]
+        .iter()
+        .flat_map(|line| line.split_whitespace().map(str::to_owned))
+        .chain(counters.split_whitespace().map(|key| format!("counters.{key}")))
+        .chain(counters.split_whitespace().map(|key| format!("guest[].counters.{key}")))
+        .collect();
+        want.sort();
+        found.sort();
+        let missing: Vec<_> = want.iter().filter(|path| !found.contains(path)).collect();
+        assert!(missing.is_empty(), "gone: {missing:?}; there is: {found:?}");
+    }
+
+    #[test]
+    fn a_document_survives_json() {
+        let document = document();
+        let text = document.to_json().expect("JSON");
+        let back: RunResults = serde_json::from_str(&text).expect("document");
+        assert_eq!(back, document);
+        assert!(text.ends_with("}\n"));
+    }
+
+    #[test]
+    fn the_exit_code_follows_the_verdict() {
+        let mut results = document();
+        assert_eq!(results.exit_code, 0);
+        results.set_verdict(Verdict::GuestPanic);
+        assert_eq!(results.exit_code, 67);
+    }
 }

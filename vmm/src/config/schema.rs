@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use devices::balloon::device::OnReport;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// A whole configuration, merged from defaults, file and command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -90,7 +90,29 @@ pub enum PageSize {
     Size1G,
 }
 
+impl Backing {
+    /// As written in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hugetlb => "hugetlb",
+            Self::Thp => "thp",
+            Self::Pages => "pages",
+        }
+    }
+}
+
 impl PageSize {
+    /// As written in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Size4K => "4K",
+            Self::Size2M => "2M",
+            Self::Size1G => "1G",
+        }
+    }
+
     /// In bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
@@ -153,8 +175,10 @@ pub struct Results {
 pub struct Timeout {
     /// From exec until the guest's init gives its first line on the second
     /// serial port; zero is no limit.
+    #[serde(rename = "boot_ms", serialize_with = "as_millis")]
     pub boot: Duration,
     /// The whole run; zero is no limit.
+    #[serde(rename = "run_ms", serialize_with = "as_millis")]
     pub run: Duration,
 }
 
@@ -165,4 +189,9 @@ pub struct Host {
     pub kernel: Option<PathBuf>,
     /// RAM of the emulated host; `None` is guest RAM and 1 GiB.
     pub memory: Option<u64>,
+}
+
+/// The results document has one unit of time.
+fn as_millis<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

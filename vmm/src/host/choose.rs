@@ -28,7 +28,8 @@ pub struct Places {
 
 impl Default for Places {
     fn default() -> Self {
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+        let path =
+            std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         Self {
             kvm: "/dev/kvm".into(),
             cpuinfo: "/proc/cpuinfo".into(),
@@ -74,7 +75,10 @@ pub enum Chosen {
 /// Looks at this machine.
 #[must_use]
 pub fn look(places: &Places) -> Found {
-    Found { kvm: look_at_kvm(&places.kvm, &places.cpuinfo), qemu: find_program(QEMU.as_ref(), &places.path) }
+    Found {
+        kvm: look_at_kvm(&places.kvm, &places.cpuinfo),
+        qemu: find_program(QEMU.as_ref(), &places.path),
+    }
 }
 
 /// Picks, and says why in one line.
@@ -90,19 +94,26 @@ pub fn decide(choice: HostChoice, found: &Found) -> Result<(Chosen, String), Ver
     };
     let no_kvm = |message| Err(failed(FailureClass::NoKvm, message));
     match (choice, native) {
-        (HostChoice::Auto, None) => Ok((Chosen::Native, "host: native, KVM with hardware support".into())),
+        (HostChoice::Auto, None) => Ok((
+            Chosen::Native,
+            "host: native, KVM with hardware support".into(),
+        )),
         (HostChoice::Auto, Some(reason)) => match emulated() {
-            Ok(chosen) => Ok((chosen, format!("host: emulated (times are too), because {reason}"))),
+            Ok(chosen) => Ok((
+                chosen,
+                format!("host: emulated (times are too), because {reason}"),
+            )),
             Err(missing) => no_kvm(format!("no host for a guest: {reason}, and {missing}")),
         },
         (HostChoice::Native, None) => Ok((Chosen::Native, "host: native, as asked".into())),
         // It may be a KVM that runs this very guest kernel: the user knows.
-        (HostChoice::Native, Some(reason)) if found.kvm == Kvm::Software => {
-            Ok((Chosen::Native, format!("host: native, as asked, although {reason}")))
-        }
-        (HostChoice::Native, Some(reason)) => {
-            no_kvm(format!("no native host: {reason}; --host emulated needs no KVM"))
-        }
+        (HostChoice::Native, Some(reason)) if found.kvm == Kvm::Software => Ok((
+            Chosen::Native,
+            format!("host: native, as asked, although {reason}"),
+        )),
+        (HostChoice::Native, Some(reason)) => no_kvm(format!(
+            "no native host: {reason}; --host emulated needs no KVM"
+        )),
         (HostChoice::Emulated, _) => match emulated() {
             Ok(chosen) => Ok((chosen, "host: emulated (times are too), as asked".into())),
             Err(missing) => no_kvm(format!("no emulated host: {missing}")),
@@ -137,13 +148,20 @@ fn has_hardware_support(cpuinfo: &Path) -> bool {
     text.lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.trim() == "flags")
-        .is_some_and(|(_, flags)| flags.split_whitespace().any(|flag| matches!(flag, "vmx" | "svm")))
+        .is_some_and(|(_, flags)| {
+            flags
+                .split_whitespace()
+                .any(|flag| matches!(flag, "vmx" | "svm"))
+        })
 }
 
 fn find_program(name: &OsStr, path: &[PathBuf]) -> Option<PathBuf> {
-    path.iter().map(|directory| directory.join(name)).find(|program| {
-        fs::metadata(program).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    })
+    path.iter()
+        .map(|directory| directory.join(name))
+        .find(|program| {
+            fs::metadata(program)
+                .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+        })
 }
 
 #[cfg(test)]

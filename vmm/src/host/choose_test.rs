@@ -3,7 +3,10 @@ use super::*;
 const QEMU_PATH: &str = "/usr/bin/qemu-system-x86_64";
 
 fn decided(choice: HostChoice, kvm: Kvm, qemu: bool) -> Result<(bool, String), (u8, String)> {
-    let found = Found { kvm, qemu: qemu.then(|| QEMU_PATH.into()) };
+    let found = Found {
+        kvm,
+        qemu: qemu.then(|| QEMU_PATH.into()),
+    };
     match decide(choice, &found) {
         Ok((chosen, line)) => {
             if let Chosen::Emulated(path) = &chosen {
@@ -30,15 +33,35 @@ fn the_choice_is_this_table() {
         (Auto, Kvm::Missing, true, Ok((!NATIVE, "no /dev/kvm"))),
         (Auto, Kvm::Forbidden, true, Ok((!NATIVE, "group kvm"))),
         (Auto, broken(), true, Ok((!NATIVE, "ENODEV"))),
-        (Auto, Kvm::Software, false, Err("apt-get install qemu-system-x86")),
-        (Auto, Kvm::Missing, false, Err("apt-get install qemu-system-x86")),
+        (
+            Auto,
+            Kvm::Software,
+            false,
+            Err("apt-get install qemu-system-x86"),
+        ),
+        (
+            Auto,
+            Kvm::Missing,
+            false,
+            Err("apt-get install qemu-system-x86"),
+        ),
         (Native, Kvm::Usable, false, Ok((NATIVE, "as asked"))),
-        (Native, Kvm::Software, true, Ok((NATIVE, "although /dev/kvm is a software KVM"))),
+        (
+            Native,
+            Kvm::Software,
+            true,
+            Ok((NATIVE, "although /dev/kvm is a software KVM")),
+        ),
         (Native, Kvm::Missing, true, Err("--host emulated")),
         (Native, Kvm::Forbidden, true, Err("group kvm")),
         (Emulated, Kvm::Usable, true, Ok((!NATIVE, "as asked"))),
         (Emulated, Kvm::Missing, true, Ok((!NATIVE, "as asked"))),
-        (Emulated, Kvm::Usable, false, Err("apt-get install qemu-system-x86")),
+        (
+            Emulated,
+            Kvm::Usable,
+            false,
+            Err("apt-get install qemu-system-x86"),
+        ),
     ];
     for (choice, kvm, qemu, expected) in table {
         let row = format!("{choice:?} {kvm:?} qemu={qemu}");
@@ -49,7 +72,10 @@ fn the_choice_is_this_table() {
             }
             (Err((code, message)), Err(want)) => {
                 assert_eq!(code, 65, "{row}");
-                assert!(message.contains(want) && !message.contains('\n'), "{row}: {message}");
+                assert!(
+                    message.contains(want) && !message.contains('\n'),
+                    "{row}: {message}"
+                );
             }
             (got, want) => panic!("{row}: {got:?} instead of {want:?}"),
         }
@@ -61,7 +87,8 @@ struct Machine(PathBuf);
 
 impl Machine {
     fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("aerostat-choose-{}-{name}", std::process::id()));
+        let root =
+            std::env::temp_dir().join(format!("aerostat-choose-{}-{name}", std::process::id()));
         fs::create_dir_all(root.join("bin")).unwrap();
         Self(root)
     }
@@ -90,19 +117,43 @@ impl Drop for Machine {
 
 #[test]
 fn a_bare_machine_has_neither() {
-    assert_eq!(Machine::new("bare").look(), Found { kvm: Kvm::Missing, qemu: None });
+    assert_eq!(
+        Machine::new("bare").look(),
+        Found {
+            kvm: Kvm::Missing,
+            qemu: None
+        }
+    );
 }
 
 #[test]
 fn hardware_support_is_read_from_the_flags_and_from_nowhere_else() {
     for (name, cpuinfo, expected) in [
-        ("amd", "vendor_id\t: AuthenticAMD\nflags\t\t: fpu svm npt\n", Kvm::Usable),
-        ("intel", "flags\t\t: fpu vmx\nvmx flags\t: vnmi\n", Kvm::Usable),
-        ("none", "flags\t\t: fpu hypervisor\nbugs\t\t: svm\n", Kvm::Software),
-        ("similar", "flags\t\t: svm_lock\nmodel name\t: vmx\n", Kvm::Software),
+        (
+            "amd",
+            "vendor_id\t: AuthenticAMD\nflags\t\t: fpu svm npt\n",
+            Kvm::Usable,
+        ),
+        (
+            "intel",
+            "flags\t\t: fpu vmx\nvmx flags\t: vnmi\n",
+            Kvm::Usable,
+        ),
+        (
+            "none",
+            "flags\t\t: fpu hypervisor\nbugs\t\t: svm\n",
+            Kvm::Software,
+        ),
+        (
+            "similar",
+            "flags\t\t: svm_lock\nmodel name\t: vmx\n",
+            Kvm::Software,
+        ),
         ("empty", "", Kvm::Software),
     ] {
-        let machine = Machine::new(name).file("kvm", "", 0o600).file("cpuinfo", cpuinfo, 0o600);
+        let machine = Machine::new(name)
+            .file("kvm", "", 0o600)
+            .file("cpuinfo", cpuinfo, 0o600);
         assert_eq!(machine.look().kvm, expected, "{name}");
     }
 }
@@ -119,5 +170,8 @@ fn qemu_has_to_be_executable() {
     let machine = Machine::new("plain").file("bin/qemu-system-x86_64", "", 0o644);
     assert_eq!(machine.look().qemu, None);
     let machine = machine.file("bin/qemu-system-x86_64", "", 0o755);
-    assert_eq!(machine.look().qemu, Some(machine.0.join("bin/qemu-system-x86_64")));
+    assert_eq!(
+        machine.look().qemu,
+        Some(machine.0.join("bin/qemu-system-x86_64"))
+    );
 }

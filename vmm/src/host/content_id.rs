@@ -62,7 +62,10 @@ mod tests {
 
     #[test]
     fn the_name_depends_on_the_content_and_not_on_how_it_was_cut() {
-        assert_eq!(id_of(&[b"kernel", b" image"]), id_of(&[b"k", b"", b"ernel image"]));
+        assert_eq!(
+            id_of(&[b"kernel", b" image"]),
+            id_of(&[b"k", b"", b"ernel image"])
+        );
         assert_ne!(id_of(&[b"kernel"]), id_of(&[b"kernem"]));
         assert_ne!(id_of(&[b""]), id_of(&[b"\0"]));
         assert!(id_of(&[b"kernel"]).ends_with("-6"));
@@ -71,7 +74,14 @@ mod tests {
     #[test]
     fn only_names_of_this_form_are_accepted_from_the_wire() {
         assert!(is_id(&id_of(&[b"kernel"])));
-        for bad in ["", "../../etc/passwd", "0123456789abcdef", "0123456789abcdef-", "0123456789abcdef-1/..", "x123456789abcdef-1"] {
+        for bad in [
+            "",
+            "../../etc/passwd",
+            "0123456789abcdef",
+            "0123456789abcdef-",
+            "0123456789abcdef-1/..",
+            "x123456789abcdef-1",
+        ] {
             assert!(!is_id(bad), "{bad}");
         }
     }

@@ -64,8 +64,19 @@ impl<W: Write> Archive<W> {
         Ok(self.to)
     }
 
-    fn entry(&mut self, name: &str, mode: u32, device: (u32, u32), content: &[u8]) -> io::Result<()> {
-        let too_long = |_| io::Error::new(io::ErrorKind::InvalidInput, format!("{name} does not fit into cpio"));
+    fn entry(
+        &mut self,
+        name: &str,
+        mode: u32,
+        device: (u32, u32),
+        content: &[u8],
+    ) -> io::Result<()> {
+        let too_long = |_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{name} does not fit into cpio"),
+            )
+        };
         let size = u32::try_from(content.len()).map_err(too_long)?;
         let name_size = u32::try_from(name.len() + 1).map_err(too_long)?;
         self.inode += 1;
@@ -85,7 +96,8 @@ impl<W: Write> Archive<W> {
     fn padded(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.to.write_all(bytes)?;
         let padding = bytes.len().next_multiple_of(ALIGN) - bytes.len();
-        self.to.write_all([0; ALIGN].get(..padding).unwrap_or_default())
+        self.to
+            .write_all([0; ALIGN].get(..padding).unwrap_or_default())
     }
 }
 
@@ -119,7 +131,11 @@ mod tests {
             assert_eq!(&header[..6], "070701");
             let field = |n: usize| u32::from_str_radix(&header[6 + 8 * n..14 + 8 * n], 16).unwrap();
             let name = take(&mut bytes, &mut used, field(11) as usize);
-            let name = std::str::from_utf8(name).unwrap().strip_suffix('\0').unwrap().to_owned();
+            let name = std::str::from_utf8(name)
+                .unwrap()
+                .strip_suffix('\0')
+                .unwrap()
+                .to_owned();
             let padding = used.next_multiple_of(4) - used;
             take(&mut bytes, &mut used, padding);
             let content = take(&mut bytes, &mut used, field(6) as usize).to_vec();
@@ -142,7 +158,10 @@ mod tests {
             ("empty", 0o100_644, (0, 0), b""),
         ];
         let entries = parse(&archive());
-        let entries: Vec<_> = entries.iter().map(|(n, m, d, c)| (n.as_str(), *m, *d, c.as_slice())).collect();
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(n, m, d, c)| (n.as_str(), *m, *d, c.as_slice()))
+            .collect();
         assert_eq!(entries, expected);
     }
 
@@ -154,13 +173,19 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn();
         let Ok(mut child) = child else {
-            assert!(std::env::var_os("AEROSTAT_REQUIRE").is_none(), "cpio is not installed");
+            assert!(
+                std::env::var_os("AEROSTAT_REQUIRE").is_none(),
+                "cpio is not installed"
+            );
             eprintln!("SKIPPED: cpio is not installed (apt-get install cpio)");
             return;
         };
         child.stdin.take().unwrap().write_all(&archive()).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success());
-        assert_eq!(String::from_utf8(output.stdout).unwrap(), "dev\ndev/console\ninit\nempty\n");
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            "dev\ndev/console\ninit\nempty\n"
+        );
     }
 }

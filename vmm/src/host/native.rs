@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::host_facts;
+use crate::memory::pools::pools;
 use crate::results::{HostKind, RunResults};
 use crate::run_io::RunIo;
 
@@ -17,13 +18,17 @@ pub fn kind() -> HostKind {
 }
 
 fn kind_from(value: Option<&std::ffi::OsStr>) -> HostKind {
-    if value.is_some_and(|value| value == "emulated") { HostKind::Emulated } else { HostKind::Native }
+    if value.is_some_and(|value| value == "emulated") {
+        HostKind::Emulated
+    } else {
+        HostKind::Native
+    }
 }
 
 /// Runs one guest.
 pub fn run(config: &Config, io: RunIo) -> RunResults {
     let kind = kind();
-    crate::run::run(config, kind, host_facts::gather(kind), io)
+    crate::run::run(config, kind, host_facts::gather(kind, pools()), io)
 }
 
 #[cfg(test)]

@@ -49,17 +49,26 @@ pub struct JobOptions {
 impl HostOptions {
     /// Completed with what the configuration says.
     pub(super) fn completed_by(&self, config: &Config) -> Self {
-        let kernel = config.host.kernel.clone().unwrap_or_else(|| config.kernel.image.clone());
+        let kernel = config
+            .host
+            .kernel
+            .clone()
+            .unwrap_or_else(|| config.kernel.image.clone());
         Self {
             host_kernel: self.host_kernel.clone().or(Some(kernel)),
             agent: self.agent.clone(),
-            memory: self.memory.or(config.host.memory).or(Some(memory_for(config))),
+            memory: self
+                .memory
+                .or(config.host.memory)
+                .or(Some(memory_for(config))),
             cpus: self.cpus,
         }
     }
 
     pub(super) fn agent_path(&self) -> PathBuf {
-        self.agent.clone().unwrap_or_else(|| "/proc/self/exe".into())
+        self.agent
+            .clone()
+            .unwrap_or_else(|| "/proc/self/exe".into())
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
@@ -76,7 +85,12 @@ impl HostOptions {
 /// Pages of 1 GiB need whole aligned gigabytes. The first holds the kernel and
 /// the last what it allocates at boot, so neither can become such a page.
 fn memory_for(config: &Config) -> u64 {
-    let gigantic = config.memory.backing == Backing::Hugetlb && config.memory.page == PageSize::Size1G;
+    let gigantic =
+        config.memory.backing == Backing::Hugetlb && config.memory.page == PageSize::Size1G;
     let unusable = if gigantic { GIB } else { 0 };
-    config.memory.size.saturating_add(BESIDE_GUEST).saturating_add(unusable)
+    config
+        .memory
+        .size
+        .saturating_add(BESIDE_GUEST)
+        .saturating_add(unusable)
 }

@@ -4,7 +4,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::choose::{self, Chosen, Places};
 use super::emulated::{EmulatedHost, MachineSpec, Sent};
-use super::failure::{self, failed};
+use super::failure::{failed, no_facts};
 use super::{HostChoice, HostOptions, JobOptions, native};
 use crate::config::Config;
 use crate::outcome::{FailureClass, Verdict};
@@ -31,8 +31,12 @@ pub fn run(config: &Config, choice: HostChoice, options: &HostOptions, io: RunIo
     match started {
         Ok(mut session) => session.run(config, io),
         Err(verdict) => {
-            let kind = if choice == HostChoice::Native { HostKind::Native } else { HostKind::Emulated };
-            failure::results(config, failure::no_facts(kind), verdict)
+            let kind = if choice == HostChoice::Native {
+                HostKind::Native
+            } else {
+                HostKind::Emulated
+            };
+            RunResults::new(config, no_facts(kind), verdict)
         }
     }
 }
@@ -44,7 +48,11 @@ impl Session {
     ///
     /// The verdict of everything that was to run on it: no such host, a host
     /// that does not come up, or `stop` became readable before it did.
-    pub fn start(choice: HostChoice, options: &HostOptions, stop: EventFd) -> Result<Self, Verdict> {
+    pub fn start(
+        choice: HostChoice,
+        options: &HostOptions,
+        stop: EventFd,
+    ) -> Result<Self, Verdict> {
         let (chosen, why) = choose::decide(choice, &choose::look(&Places::default()))?;
         if native::kind() == HostKind::Native {
             log::info!("{why}");
@@ -53,7 +61,10 @@ impl Session {
             Chosen::Native => Host::Native,
             Chosen::Emulated(qemu) => {
                 let kernel = options.host_kernel.clone().ok_or_else(|| {
-                    failed(FailureClass::Usage, "the emulated host has no kernel: name one with host.kernel")
+                    failed(
+                        FailureClass::Usage,
+                        "the emulated host has no kernel: name one with host.kernel",
+                    )
                 })?;
                 let spec = MachineSpec {
                     qemu,

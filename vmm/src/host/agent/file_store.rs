@@ -22,7 +22,10 @@ struct Incoming {
 
 impl FileStore {
     pub(super) fn new(directory: PathBuf) -> Self {
-        Self { directory, incoming: None }
+        Self {
+            directory,
+            incoming: None,
+        }
     }
 
     /// A file follows. An answer now means that it failed or is complete already.
@@ -30,14 +33,24 @@ impl FileStore {
         self.abandon();
         let id = header.id.clone();
         if !is_id(&id) {
-            return Some(FileStored { error: Some(format!("{id:?} is no name for a file")), id });
+            return Some(FileStored {
+                error: Some(format!("{id:?} is no name for a file")),
+                id,
+            });
         }
         match File::create(self.partial(&id)) {
             Ok(file) => {
-                self.incoming = Some(Incoming { header, file, hasher: ContentHasher::default() });
+                self.incoming = Some(Incoming {
+                    header,
+                    file,
+                    hasher: ContentHasher::default(),
+                });
                 self.finish_if_complete()
             }
-            Err(error) => Some(FileStored { id, error: Some(error.to_string()) }),
+            Err(error) => Some(FileStored {
+                id,
+                error: Some(error.to_string()),
+            }),
         }
     }
 
@@ -55,7 +68,10 @@ impl FileStore {
             Err(error) => {
                 let id = incoming.header.id.clone();
                 self.abandon();
-                Some(FileStored { id, error: Some(error.to_string()) })
+                Some(FileStored {
+                    id,
+                    error: Some(error.to_string()),
+                })
             }
         }
     }
@@ -84,7 +100,10 @@ impl FileStore {
             Ok(()) => self.incoming = None,
             Err(_) => self.abandon(),
         }
-        Some(FileStored { id, error: result.err().map(|error| error.to_string()) })
+        Some(FileStored {
+            id,
+            error: result.err().map(|error| error.to_string()),
+        })
     }
 
     fn partial(&self, id: &str) -> PathBuf {
@@ -100,14 +119,17 @@ mod tests {
 
     impl Directory {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("aerostat-store-{}-{name}", std::process::id()));
+            let path =
+                std::env::temp_dir().join(format!("aerostat-store-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Self(path)
         }
 
         fn names(&self) -> Vec<String> {
-            let mut names: Vec<_> =
-                fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            let mut names: Vec<_> = fs::read_dir(&self.0)
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
             names.sort();
             names
         }
@@ -122,7 +144,10 @@ mod tests {
     fn header(content: &[u8]) -> FileStart {
         let mut hasher = ContentHasher::default();
         hasher.write(content);
-        FileStart { id: hasher.id(), bytes: hasher.bytes() }
+        FileStart {
+            id: hasher.id(),
+            bytes: hasher.bytes(),
+        }
     }
 
     #[test]
@@ -132,9 +157,18 @@ mod tests {
         let header = header(b"kernel image");
         assert_eq!(store.start(header.clone()), None);
         assert_eq!(store.data(b"kernel"), None);
-        assert_eq!(store.data(b" image"), Some(FileStored { id: header.id.clone(), error: None }));
+        assert_eq!(
+            store.data(b" image"),
+            Some(FileStored {
+                id: header.id.clone(),
+                error: None
+            })
+        );
         assert_eq!(directory.names(), [header.id.clone()]);
-        assert_eq!(fs::read(directory.0.join(&header.id)).unwrap(), b"kernel image");
+        assert_eq!(
+            fs::read(directory.0.join(&header.id)).unwrap(),
+            b"kernel image"
+        );
     }
 
     #[test]
@@ -142,7 +176,13 @@ mod tests {
         let directory = Directory::new("empty");
         let header = header(b"");
         let stored = FileStore::new(directory.0.clone()).start(header.clone());
-        assert_eq!(stored, Some(FileStored { id: header.id, error: None }));
+        assert_eq!(
+            stored,
+            Some(FileStored {
+                id: header.id,
+                error: None
+            })
+        );
     }
 
     #[test]
@@ -152,14 +192,22 @@ mod tests {
         let header = header(b"kernel");
         store.start(header.clone());
         let answer = store.data(b"kernem").unwrap();
-        assert_eq!(answer.error.as_deref(), Some("its content changed while it was sent"));
+        assert_eq!(
+            answer.error.as_deref(),
+            Some("its content changed while it was sent")
+        );
 
         store.start(header.clone());
         let answer = store.data(b"kernel and more").unwrap();
         assert_eq!(answer.error.as_deref(), Some("longer than announced"));
         assert_eq!(store.data(b"yet more"), None);
 
-        let answer = store.start(FileStart { id: "../escape".into(), bytes: 1 }).unwrap();
+        let answer = store
+            .start(FileStart {
+                id: "../escape".into(),
+                bytes: 1,
+            })
+            .unwrap();
         assert!(answer.error.is_some());
         assert_eq!(directory.names(), Vec::<String>::new());
     }

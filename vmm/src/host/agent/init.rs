@@ -29,7 +29,10 @@ enum InitError {
 /// Whether this process is the init of an emulated host.
 #[must_use]
 pub fn is_init() -> bool {
-    std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == INIT_PATH)
+    std::process::id() == 1
+        && std::env::args_os()
+            .next()
+            .is_some_and(|name| name == INIT_PATH)
 }
 
 /// Serves the other side until it goes away, then ends the machine.
@@ -50,7 +53,9 @@ fn init() -> Result<(), InitError> {
     let port = port::open()?;
     let reader = port.try_clone().map_err(InitError::Channel)?;
     let outbox = Outbox::new(port);
-    outbox.send(&Message::Ready(facts())).map_err(InitError::Channel)?;
+    outbox
+        .send(&Message::Ready(facts()))
+        .map_err(InitError::Channel)?;
     let alive = outbox.clone();
     thread::spawn(move || {
         while alive.send(&Message::Alive).is_ok() {
@@ -83,18 +88,27 @@ fn facts() -> Ready {
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map(|(_, name)| name.to_owned());
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let uptime = uptime.split_whitespace().next().and_then(|seconds| seconds.parse::<f64>().ok());
+    let uptime = uptime
+        .split_whitespace()
+        .next()
+        .and_then(|seconds| seconds.parse::<f64>().ok());
     let kvm = OpenOptions::new().read(true).write(true).open("/dev/kvm");
     Ready {
         protocol: message::VERSION,
         aerostat: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: format!("{} {}", uname.release().to_string_lossy(), uname.version().to_string_lossy()),
+        kernel: format!(
+            "{} {}",
+            uname.release().to_string_lossy(),
+            uname.version().to_string_lossy()
+        ),
         cpu: cpu.unwrap_or_default(),
-        cpus: thread::available_parallelism().map_or(0, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
+        cpus: thread::available_parallelism()
+            .map_or(0, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
         memory: Meminfo::read().total,
         no_kvm: kvm.err().map(|error| format!("/dev/kvm: {error}")),
-        uptime_ms: Duration::try_from_secs_f64(uptime.unwrap_or_default())
-            .map_or(0, |uptime| u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
+        uptime_ms: Duration::try_from_secs_f64(uptime.unwrap_or_default()).map_or(0, |uptime| {
+            u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)
+        }),
     }
 }
 

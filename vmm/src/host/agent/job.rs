@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal, wait, waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, pidfd_open, pidfd_send_signal, wait,
+    waitpid,
 };
 
 use super::outbox::Outbox;
@@ -50,7 +51,11 @@ impl RunningJob {
         let (input, input_receiver) = mpsc::channel();
         let input_held = Arc::new(AtomicUsize::new(0));
         let over = Arc::new(AtomicBool::new(false));
-        let (control, held, ends) = (Arc::clone(&shared), Arc::clone(&input_held), Arc::clone(&over));
+        let (control, held, ends) = (
+            Arc::clone(&shared),
+            Arc::clone(&input_held),
+            Arc::clone(&over),
+        );
         thread::Builder::new().name("job".into()).spawn(move || {
             let ended = run(&job, &control, input_receiver, held, &outbox, &places);
             let ended = ended.unwrap_or_else(|error| refused(FailureClass::Internal, &error));
@@ -60,7 +65,12 @@ impl RunningJob {
             // Fails only when the other side is gone, which the reader notices.
             let _ = outbox.send(&Message::Done(Done { ended, leaks }));
         })?;
-        Ok(Self { shared, input, input_held, over })
+        Ok(Self {
+            shared,
+            input,
+            input_held,
+            over,
+        })
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -122,10 +132,16 @@ fn run(
     let (config, results) = (places.job.join(CONFIG), places.job.join(RESULTS));
     // Left over only if an earlier run was killed.
     let _ = fs::remove_file(&results);
-    if let Err(error) = places.pools.set(job.pool).and_then(|()| Pools::check_room(job.plain_bytes)) {
+    if let Err(error) = places
+        .pools
+        .set(job.pool)
+        .and_then(|()| Pools::check_room(job.plain_bytes))
+    {
         let class = match error {
             PoolError::Io(..) => FailureClass::Internal,
-            PoolError::TooSmall { .. } | PoolError::NoRoom { .. } | PoolError::NoSuchPage(_) => FailureClass::Memory,
+            PoolError::TooSmall { .. } | PoolError::NoRoom { .. } | PoolError::NoSuchPage(_) => {
+                FailureClass::Memory
+            }
         };
         return Ok(refused(class, &error));
     }
@@ -136,7 +152,11 @@ fn run(
         .args(["run", "--host", "native"])
         .arg(&config)
         .env(HOST_KIND_VARIABLE, "emulated")
-        .stdin(if job.input { Stdio::piped() } else { Stdio::null() })
+        .stdin(if job.input {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
@@ -186,7 +206,9 @@ fn connect(
     let mut pumps = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         let outbox = outbox.clone();
-        pumps.push(thread::spawn(move || pump(stdout, Message::Output, &outbox)));
+        pumps.push(thread::spawn(move || {
+            pump(stdout, Message::Output, &outbox)
+        }));
     }
     if let Some(stderr) = child.stderr.take() {
         let outbox = outbox.clone();
@@ -213,7 +235,10 @@ fn feed(stdin: ChildStdin, input: &mpsc::Receiver<Vec<u8>>, held: &AtomicUsize, 
             stdin = None;
             continue;
         }
-        if stdin.as_mut().is_some_and(|stdin| stdin.write_all(&bytes).is_err()) {
+        if stdin
+            .as_mut()
+            .is_some_and(|stdin| stdin.write_all(&bytes).is_err())
+        {
             // It closed its input or ended: the rest is taken and dropped.
             stdin = None;
         }
@@ -240,9 +265,14 @@ fn send_results(path: &std::path::Path, outbox: &Outbox) -> io::Result<()> {
         Err(error) => return Err(error),
     };
     fs::remove_file(path)?;
-    document.chunks(CHUNK_BYTES).try_for_each(|chunk| outbox.send(&Message::Results(chunk.to_vec())))
+    document
+        .chunks(CHUNK_BYTES)
+        .try_for_each(|chunk| outbox.send(&Message::Results(chunk.to_vec())))
 }
 
 fn refused(class: FailureClass, error: &dyn std::fmt::Display) -> Ended {
-    Ended::Refused { class, message: error.to_string() }
+    Ended::Refused {
+        class,
+        message: error.to_string(),
+    }
 }

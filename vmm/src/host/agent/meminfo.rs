@@ -18,7 +18,9 @@ impl Meminfo {
 
     fn parse(text: &str) -> Self {
         let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
             let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
             kib.checked_mul(1024)
         };
@@ -35,8 +37,12 @@ mod tests {
 
     #[test]
     fn the_kernels_text_is_read() {
-        let text = "MemTotal:        2023308 kB\nMemFree:          1 kB\nMemAvailable:    1900000 kB\n";
-        let expected = Meminfo { total: 2_023_308 << 10, available: 1_900_000 << 10 };
+        let text =
+            "MemTotal:        2023308 kB\nMemFree:          1 kB\nMemAvailable:    1900000 kB\n";
+        let expected = Meminfo {
+            total: 2_023_308 << 10,
+            available: 1_900_000 << 10,
+        };
         assert_eq!(Meminfo::parse(text), expected);
         assert_eq!(Meminfo::parse("MemTotal: many"), Meminfo::default());
         assert!(Meminfo::read().total > 0);

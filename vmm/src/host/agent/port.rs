@@ -64,7 +64,13 @@ fn find() -> Option<PathBuf> {
 
 fn is_connected(port: &File) -> io::Result<bool> {
     let mut fds = [PollFd::new(port, PollFlags::OUT)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    poll(
+        &mut fds,
+        Some(&Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )?;
     let [fd] = fds;
     Ok(!fd.revents().contains(PollFlags::HUP))
 }

@@ -81,7 +81,11 @@ fn handle(
             files.abandon();
             match RunningJob::start(wanted, outbox.clone(), places.clone()) {
                 Ok(running) => *job = Some(running),
-                Err(error) => return Some(refused(&format!("the emulated host has no thread for a job: {error}"))),
+                Err(error) => {
+                    return Some(refused(&format!(
+                        "the emulated host has no thread for a job: {error}"
+                    )));
+                }
             }
         }
         (Message::Input(bytes), Some(running)) => running.input(bytes),
@@ -95,8 +99,14 @@ fn handle(
 }
 
 fn refused(message: &str) -> Message {
-    let ended = Ended::Refused { class: FailureClass::Internal, message: message.to_owned() };
-    Message::Done(Done { ended, leaks: Vec::new() })
+    let ended = Ended::Refused {
+        class: FailureClass::Internal,
+        message: message.to_owned(),
+    };
+    Message::Done(Done {
+        ended,
+        leaks: Vec::new(),
+    })
 }
 
 #[cfg(test)]

@@ -48,13 +48,22 @@ pub(super) fn arguments(machine: &Machine<'_>) -> Vec<OsString> {
     option("-smp", machine.cpus.to_string().into());
     option("-m", format!("{}M", machine.memory.div_ceil(MIB)).into());
     option("-kernel", machine.kernel.into());
-    option("-initrd", format!("/proc/self/fd/{}", machine.initrd).into());
+    option(
+        "-initrd",
+        format!("/proc/self/fd/{}", machine.initrd).into(),
+    );
     option("-append", kernel_command_line(machine.tsc_khz).into());
     option("-chardev", "stdio,id=console,signal=off".into());
     option("-serial", "chardev:console".into());
-    option("-chardev", format!("socket,id=control,fd={}", machine.control).into());
+    option(
+        "-chardev",
+        format!("socket,id=control,fd={}", machine.control).into(),
+    );
     option("-device", "virtio-serial-device".into());
-    option("-device", format!("virtserialport,chardev=control,name={}", agent::PORT_NAME).into());
+    option(
+        "-device",
+        format!("virtserialport,chardev=control,name={}", agent::PORT_NAME).into(),
+    );
     arguments
 }
 
@@ -83,7 +92,10 @@ mod tests {
             cpus: 2,
             tsc_khz: 2_445_404,
         };
-        let line: Vec<_> = arguments(&machine).into_iter().map(|a| a.into_string().unwrap()).collect();
+        let line: Vec<_> = arguments(&machine)
+            .into_iter()
+            .map(|a| a.into_string().unwrap())
+            .collect();
         assert_eq!(
             line.join(" "),
             "-nodefaults -no-user-config -no-reboot -display none -machine microvm \
@@ -95,6 +107,9 @@ mod tests {
              -chardev socket,id=control,fd=9 -device virtio-serial-device \
              -device virtserialport,chardev=control,name=aerostat"
         );
-        assert!(line.contains(&"/k,1/vm linux".to_owned()), "a path is one argument, whatever is in it");
+        assert!(
+            line.contains(&"/k,1/vm linux".to_owned()),
+            "a path is one argument, whatever is in it"
+        );
     }
 }

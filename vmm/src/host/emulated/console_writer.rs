@@ -44,14 +44,23 @@ impl ConsoleWriter {
         let shared = Arc::new(Shared::default());
         let (theirs, gone) = (Arc::clone(&shared), reader_gone.try_clone()?);
         // Detached: it may be stuck in a write for as long as the reader likes.
-        thread::Builder::new().name("console-out".into()).spawn(move || write_out(&theirs, output, &gone))?;
-        Ok(Self { shared, reader_gone })
+        thread::Builder::new()
+            .name("console-out".into())
+            .spawn(move || write_out(&theirs, output, &gone))?;
+        Ok(Self {
+            shared,
+            reader_gone,
+        })
     }
 
     /// Takes output, or counts what finds no room.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut state = self.shared.lock();
-        let room = if state.broken { 0 } else { BACKLOG.saturating_sub(state.waiting.len()) };
+        let room = if state.broken {
+            0
+        } else {
+            BACKLOG.saturating_sub(state.waiting.len())
+        };
         let (taken, dropped) = bytes.split_at(bytes.len().min(room));
         state.waiting.extend_from_slice(taken);
         state.dropped += u64::try_from(dropped.len()).unwrap_or(u64::MAX);
@@ -70,7 +79,12 @@ impl ConsoleWriter {
             if left.is_zero() {
                 break;
             }
-            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .shared
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         state.dropped + u64::try_from(state.waiting.len()).unwrap_or(u64::MAX)
     }
@@ -83,7 +97,10 @@ fn write_out(shared: &Shared, mut output: Box<dyn Write + Send>, gone: &EventFd)
             if state.closed {
                 return;
             }
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = shared
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
             continue;
         }
         let bytes = std::mem::take(&mut state.waiting);
@@ -123,7 +140,10 @@ mod tests {
         assert_eq!(console.finish(Duration::from_secs(5)), 0);
         let mut text = String::new();
         reader.read_to_string(&mut text).unwrap();
-        assert_eq!(text, (0..1000).map(|n| format!("{n}\n")).collect::<String>());
+        assert_eq!(
+            text,
+            (0..1000).map(|n| format!("{n}\n")).collect::<String>()
+        );
     }
 
     #[test]
@@ -135,7 +155,10 @@ mod tests {
         (0..total / 4096).for_each(|_| console.push(&[b'x'; 4096]));
         let dropped = console.finish(Duration::from_millis(50));
         assert!(start.elapsed() < Duration::from_secs(5));
-        assert!(dropped >= u64::try_from(total - 2 * BACKLOG).unwrap(), "{dropped} of {total} bytes");
+        assert!(
+            dropped >= u64::try_from(total - 2 * BACKLOG).unwrap(),
+            "{dropped} of {total} bytes"
+        );
         drop(reader);
     }
 
@@ -154,7 +177,10 @@ mod tests {
         console.push(b"lost");
         let deadline = Instant::now() + Duration::from_secs(5);
         while console.reader_gone.read().is_err() {
-            assert!(Instant::now() < deadline, "the broken reader was not noticed");
+            assert!(
+                Instant::now() < deadline,
+                "the broken reader was not noticed"
+            );
             thread::sleep(Duration::from_millis(1));
         }
         console.push(b"more");

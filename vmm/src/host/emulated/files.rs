@@ -38,10 +38,17 @@ pub(super) struct GuestFile {
 impl GuestFile {
     /// Opens and hashes it.
     fn open(key: &'static str, path: &Path) -> Result<Self, FileError> {
-        let failed = |source| FileError { key, path: path.display().to_string(), source };
+        let failed = |source| FileError {
+            key,
+            path: path.display().to_string(),
+            source,
+        };
         let mut content = File::open(path).map_err(failed)?;
         if !content.metadata().map_err(failed)?.is_file() {
-            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")));
+            return Err(failed(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is not a regular file",
+            )));
         }
         let mut hasher = ContentHasher::default();
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -53,7 +60,13 @@ impl GuestFile {
             hasher.write(chunk.get(..length).unwrap_or_default());
         }
         content.rewind().map_err(failed)?;
-        Ok(Self { key, path: path.to_owned(), id: hasher.id(), bytes: hasher.bytes(), content })
+        Ok(Self {
+            key,
+            path: path.to_owned(),
+            id: hasher.id(),
+            bytes: hasher.bytes(),
+            content,
+        })
     }
 
     /// The next bytes of it; empty at the end.
@@ -63,7 +76,11 @@ impl GuestFile {
         let read = (&mut self.content).take(most).read_to_end(&mut chunk);
         match read {
             Ok(_) => Ok(chunk),
-            Err(source) => Err(FileError { key: self.key, path: self.path.display().to_string(), source }),
+            Err(source) => Err(FileError {
+                key: self.key,
+                path: self.path.display().to_string(),
+                source,
+            }),
         }
     }
 
@@ -88,12 +105,18 @@ pub(super) fn missing<'a>(
     stored: &HashSet<String>,
 ) -> Vec<&'a mut GuestFile> {
     let mut seen = stored.clone();
-    files.iter_mut().filter(|file| seen.insert(file.id.clone())).collect()
+    files
+        .iter_mut()
+        .filter(|file| seen.insert(file.id.clone()))
+        .collect()
 }
 
 /// In text from the host, names the user's paths instead of the host's.
 pub(super) fn name_as_the_user_does(text: &str, files: &[GuestFile]) -> String {
     files.iter().fold(text.to_owned(), |text, file| {
-        text.replace(&*file.path_in_host().to_string_lossy(), &file.path.to_string_lossy())
+        text.replace(
+            &*file.path_in_host().to_string_lossy(),
+            &file.path.to_string_lossy(),
+        )
     })
 }

@@ -20,7 +20,9 @@ const CONSOLE: (u32, u32) = (5, 1);
 pub(super) enum InitrdError {
     #[error("the emulated host's program {path} cannot be read: {source}")]
     Read { path: String, source: io::Error },
-    #[error("the emulated host's program {0} is linked dynamically; it has to be the static aerostat binary")]
+    #[error(
+        "the emulated host's program {0} is linked dynamically; it has to be the static aerostat binary"
+    )]
     Dynamic(String),
     #[error("the emulated host's initrd cannot be built in memory: {0}")]
     Memory(#[from] io::Error),
@@ -28,8 +30,10 @@ pub(super) enum InitrdError {
 
 /// Builds it in memory, with no file behind it.
 pub(super) fn build(program: &Path) -> Result<File, InitrdError> {
-    let mut content = fs::read(program)
-        .map_err(|source| InitrdError::Read { path: program.display().to_string(), source })?;
+    let mut content = fs::read(program).map_err(|source| InitrdError::Read {
+        path: program.display().to_string(),
+        source,
+    })?;
     if loadable::wants_loader(&content) {
         return Err(InitrdError::Dynamic(program.display().to_string()));
     }
@@ -44,5 +48,8 @@ pub(super) fn build(program: &Path) -> Result<File, InitrdError> {
         archive.directory(directory.trim_start_matches('/'))?;
     }
     archive.file(agent::INIT_PATH.trim_start_matches('/'), 0o755, &content)?;
-    Ok(archive.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?)
+    Ok(archive
+        .finish()?
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?)
 }

@@ -2,7 +2,7 @@
 
 use super::files::{self, GuestFile};
 use crate::config::Config;
-use crate::host::failure::{self, failed};
+use crate::host::failure::failed;
 use crate::host::protocol::Ended;
 use crate::outcome::{FailureClass, Verdict};
 use crate::results::{HostFacts, HostKind, RunResults};
@@ -21,21 +21,32 @@ pub(super) struct Inner<'a> {
 
 impl Inner<'_> {
     /// The document in the user's terms, or one that says why there is none.
-    pub(super) fn into_results(self, config: &Config, facts: HostFacts, files: &[GuestFile]) -> RunResults {
-        if let Ok(mut results) = serde_json::from_slice::<RunResults>(self.document) {
-            results.host.kind = HostKind::Emulated;
-            results.config = failure::config_value(config);
-            if let Some(why @ Verdict::Timeout { .. }) = self.decided {
-                results.verdict = why;
+    pub(super) fn into_results(
+        self,
+        config: &Config,
+        facts: HostFacts,
+        files: &[GuestFile],
+    ) -> RunResults {
+        let mut blank = RunResults::new(config, facts, Verdict::Success);
+        let Ok(mut results) = serde_json::from_slice::<RunResults>(self.document) else {
+            let verdict = self
+                .decided
+                .unwrap_or_else(|| explain(&self.ended, self.last_log_line.as_deref(), files));
+            blank.set_verdict(verdict);
+            return blank;
+        };
+        results.host.kind = HostKind::Emulated;
+        results.config = blank.config;
+        let verdict = match (self.decided, results.verdict.clone()) {
+            // The inner run knows only that it was stopped, and this side why.
+            (Some(timeout @ Verdict::Timeout { .. }), Verdict::Interrupted) => timeout,
+            (_, Verdict::Failed { class, message }) => {
+                failed(class, files::name_as_the_user_does(&message, files))
             }
-            if let Verdict::Failed { message, .. } = &mut results.verdict {
-                *message = files::name_as_the_user_does(message, files);
-            }
-            results.exit_code = results.verdict.exit_code();
-            return results;
-        }
-        let verdict = self.decided.unwrap_or_else(|| explain(&self.ended, self.last_log_line.as_deref(), files));
-        failure::results(config, facts, verdict)
+            (_, verdict) => verdict,
+        };
+        results.set_verdict(verdict);
+        results
     }
 }
 
@@ -53,15 +64,19 @@ fn explain(ended: &Ended, last_line: Option<&str>, files: &[GuestFile]) -> Verdi
             };
             let said = said.unwrap_or_else(|| "it said nothing".to_owned());
             match class {
-                FailureClass::Internal => {
-                    failed(class, format!("the inner run exited with code {code} and no results; {said}"))
-                }
+                FailureClass::Internal => failed(
+                    class,
+                    format!("the inner run exited with code {code} and no results; {said}"),
+                ),
                 _ => failed(class, said),
             }
         }
         Ended::Signalled(signal) => {
             let said = said.map(|line| format!("; {line}")).unwrap_or_default();
-            failed(FailureClass::Internal, format!("the inner run was killed by signal {signal}{said}"))
+            failed(
+                FailureClass::Internal,
+                format!("the inner run was killed by signal {signal}{said}"),
+            )
         }
     }
 }
@@ -76,16 +91,31 @@ mod tests {
             Verdict::Failed { class, message } => (class, message),
             verdict => panic!("{verdict:?}"),
         };
-        let refused = Ended::Refused { class: FailureClass::Memory, message: "3 of 4 pages".into() };
-        assert_eq!(class(refused, None), (FailureClass::Memory, "3 of 4 pages".into()));
-        assert_eq!(class(Ended::Exited(2), Some("error: no key")), (FailureClass::Usage, "error: no key".into()));
+        let refused = Ended::Refused {
+            class: FailureClass::Memory,
+            message: "3 of 4 pages".into(),
+        };
+        assert_eq!(
+            class(refused, None),
+            (FailureClass::Memory, "3 of 4 pages".into())
+        );
+        assert_eq!(
+            class(Ended::Exited(2), Some("error: no key")),
+            (FailureClass::Usage, "error: no key".into())
+        );
         assert_eq!(
             class(Ended::Exited(101), Some("thread panicked")),
-            (FailureClass::Internal, "the inner run exited with code 101 and no results; thread panicked".into())
+            (
+                FailureClass::Internal,
+                "the inner run exited with code 101 and no results; thread panicked".into()
+            )
         );
         assert_eq!(
             class(Ended::Signalled(11), None),
-            (FailureClass::Internal, "the inner run was killed by signal 11".into())
+            (
+                FailureClass::Internal,
+                "the inner run was killed by signal 11".into()
+            )
         );
     }
 }

@@ -12,7 +12,7 @@ use super::machine::EmulatedHost;
 use super::pollable::pollable;
 use super::tail::Tail;
 use crate::config::{Backing, Config, ConsoleOutput};
-use crate::host::failure::{self, failed};
+use crate::host::failure::failed;
 use crate::host::options::JobOptions;
 use crate::host::protocol::{Done, Job, Message, Pool};
 use crate::outcome::{FailureClass, Verdict};
@@ -57,15 +57,24 @@ impl EmulatedHost {
     pub(crate) fn run(&mut self, config: &Config, options: &JobOptions, io: RunIo) -> RunResults {
         match self.try_run(config, options, io) {
             Ok(results) => results,
-            Err(verdict) => failure::results(config, self.facts(), verdict),
+            Err(verdict) => RunResults::new(config, self.facts(), verdict),
         }
     }
 
-    fn try_run(&mut self, config: &Config, options: &JobOptions, io: RunIo) -> Result<RunResults, Verdict> {
+    fn try_run(
+        &mut self,
+        config: &Config,
+        options: &JobOptions,
+        io: RunIo,
+    ) -> Result<RunResults, Verdict> {
         let internal = |error: std::io::Error| failed(FailureClass::Internal, error.to_string());
         let stop = pollable(&io.stop).map_err(internal)?;
-        let mut files = files::named_by(config).map_err(|error| failed(FailureClass::Usage, error.to_string()))?;
-        let only_stop = Others { stop: Some(stop.as_fd()), ..Others::default() };
+        let mut files = files::named_by(config)
+            .map_err(|error| failed(FailureClass::Usage, error.to_string()))?;
+        let only_stop = Others {
+            stop: Some(stop.as_fd()),
+            ..Others::default()
+        };
         if !self.send_files(&mut files, &only_stop)? {
             return Err(Verdict::Interrupted);
         }
@@ -113,7 +122,11 @@ impl EmulatedHost {
             let others = Others {
                 stop: listening.then(|| stop.as_fd()),
                 reader_gone: listening.then(|| reader_gone.as_fd()),
-                input: running.input.as_ref().filter(|_| running.input_room > 0).map(AsFd::as_fd),
+                input: running
+                    .input
+                    .as_ref()
+                    .filter(|_| running.input_room > 0)
+                    .map(AsFd::as_fd),
             };
             let turn = self.turn(&others)?;
             for message in turn.messages {
@@ -207,7 +220,7 @@ impl Running {
         self.unfinished_line.extend_from_slice(bytes);
         while let Some(end) = self.unfinished_line.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.unfinished_line.drain(..=end).collect();
-            log::info!("[emulated host] {}", String::from_utf8_lossy(&line).trim_end());
+            pass_on(String::from_utf8_lossy(&line).trim_end());
         }
         if self.unfinished_line.len() > MAX_LINE {
             self.unfinished_line.clear();
@@ -218,6 +231,21 @@ impl Running {
 /// A line longer than this is not logged.
 const MAX_LINE: usize = 64 << 10;
 
+/// Logs a line of the inner run at the level it gave it itself. Lines without
+/// one, such as its verdict, are for the results and only of interest in debugging.
+fn pass_on(line: &str) {
+    // As the logger writes it: "aerostat: [  0.123] warn: message".
+    let leveled = line
+        .strip_prefix("aerostat: [")
+        .and_then(|rest| rest.split_once("] "))
+        .and_then(|(at, rest)| Some((at, rest.split_once(": ")?)))
+        .and_then(|(at, (level, message))| Some((at, level.parse::<log::Level>().ok()?, message)));
+    match leveled {
+        Some((at, level, message)) => log::log!(level, "emulated host [{}]: {message}", at.trim()),
+        None => log::debug!("emulated host: {line}"),
+    }
+}
+
 /// What the host is asked to do.
 fn job(config: &Config, files: &[GuestFile], options: &JobOptions, input: bool) -> Job {
     let size = config.memory.size;
@@ -226,7 +254,10 @@ fn job(config: &Config, files: &[GuestFile], options: &JobOptions, input: bool) 
     let needed = size.div_ceil(page_bytes);
     Job {
         config: inside(config, files, input).to_toml(),
-        pool: hugetlb.then(|| Pool { page_bytes, pages: options.pool_pages.unwrap_or(needed) }),
+        pool: hugetlb.then(|| Pool {
+            page_bytes,
+            pages: options.pool_pages.unwrap_or(needed),
+        }),
         plain_bytes: if hugetlb { 0 } else { size },
         input,
     }
@@ -255,5 +286,11 @@ fn inside(config: &Config, files: &[GuestFile], input: bool) -> Config {
 /// When this side stops waiting for the inner run's own time limit.
 fn outer_deadline(config: &Config) -> Option<Instant> {
     let limit = config.timeout.run;
-    (!limit.is_zero()).then(|| Instant::now().checked_add(limit)?.checked_add(TIMEOUT_MARGIN)).flatten()
+    (!limit.is_zero())
+        .then(|| {
+            Instant::now()
+                .checked_add(limit)?
+                .checked_add(TIMEOUT_MARGIN)
+        })
+        .flatten()
 }

@@ -86,7 +86,11 @@ impl Link {
     }
 
     /// Sends and receives what it can, waiting up to `timeout` for something to do.
-    pub(super) fn turn(&mut self, others: &Others<'_>, timeout: Duration) -> Result<Turn, LinkError> {
+    pub(super) fn turn(
+        &mut self,
+        others: &Others<'_>,
+        timeout: Duration,
+    ) -> Result<Turn, LinkError> {
         let mut wanted = PollFlags::IN;
         if self.sent < self.unsent.len() {
             wanted |= PollFlags::OUT;
@@ -95,14 +99,20 @@ impl Link {
         let ready = {
             let mut fds = vec![PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)];
             let optional = [others.stop, others.reader_gone, others.input];
-            fds.extend(optional.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)));
+            fds.extend(
+                optional
+                    .iter()
+                    .flatten()
+                    .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)),
+            );
             match poll(&mut fds, Timespec::try_from(timeout).ok().as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(io::Error::from(error).into()),
             }
             let mut found = fds.iter().map(|fd| !fd.revents().is_empty());
             let ready = found.next().unwrap_or_default();
-            let mut next = |fd: Option<BorrowedFd<'_>>| fd.is_some() && found.next().unwrap_or_default();
+            let mut next =
+                |fd: Option<BorrowedFd<'_>>| fd.is_some() && found.next().unwrap_or_default();
             turn.stop = next(others.stop);
             turn.reader_gone = next(others.reader_gone);
             turn.input = next(others.input);
@@ -122,7 +132,9 @@ impl Link {
                 Ok(length) => self.sent += length,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(LinkError::Closed),
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                    return Err(LinkError::Closed);
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -136,12 +148,19 @@ impl Link {
         let length = match self.stream.read(&mut self.chunk) {
             Ok(0) => return Err(LinkError::Closed),
             Ok(length) => length,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Err(LinkError::Closed),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return Ok(());
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {
+                return Err(LinkError::Closed);
+            }
             Err(error) => return Err(error.into()),
         };
         self.heard = Instant::now();
-        self.decoder.feed(self.chunk.get(..length).unwrap_or_default());
+        self.decoder
+            .feed(self.chunk.get(..length).unwrap_or_default());
         while let Some(frame) = self.decoder.next_frame().map_err(MessageError::from)? {
             messages.push(Message::decode(&frame)?);
         }

@@ -41,8 +41,9 @@ pub(super) fn cut_to_segments(program: &mut Vec<u8>) {
 
 /// Whether the program asks for a dynamic loader, which no emulated host has.
 pub(super) fn wants_loader(program: &[u8]) -> bool {
-    segments(program)
-        .is_some_and(|mut segments| segments.any(|segment| number::<4>(segment, 0) == Some(u64::from(PT_INTERP))))
+    segments(program).is_some_and(|mut segments| {
+        segments.any(|segment| number::<4>(segment, 0) == Some(u64::from(PT_INTERP)))
+    })
 }
 
 fn end_of_segments(program: &[u8]) -> Option<usize> {
@@ -72,7 +73,12 @@ fn segments(program: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
 /// The little-endian number of `N` bytes at `at`.
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let field = bytes.get(at..at.checked_add(N)?)?;
-    Some(field.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    Some(
+        field
+            .iter()
+            .rev()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte)),
+    )
 }
 
 #[cfg(test)]
@@ -102,7 +108,10 @@ mod tests {
 
     #[test]
     fn static_and_dynamic_programs_are_told_apart() {
-        assert!(!wants_loader(&fs::read("/proc/self/exe").unwrap()), "everything here is linked statically");
+        assert!(
+            !wants_loader(&fs::read("/proc/self/exe").unwrap()),
+            "everything here is linked statically"
+        );
         if let Ok(shell) = fs::read("/bin/sh") {
             assert!(wants_loader(&shell));
         }

@@ -61,7 +61,9 @@ pub struct Sent {
 impl EmulatedHost {
     /// Boots it.
     pub(crate) fn start(spec: &MachineSpec, stop: &EventFd) -> Result<Self, Verdict> {
-        let internal = |error: &dyn std::fmt::Display| failed(FailureClass::Internal, format!("emulated host: {error}"));
+        let internal = |error: &dyn std::fmt::Display| {
+            failed(FailureClass::Internal, format!("emulated host: {error}"))
+        };
         check_kernel(&spec.kernel)?;
         let initrd = initrd::build(&spec.agent).map_err(|error| internal(&error))?;
         let start = Instant::now();
@@ -72,7 +74,12 @@ impl EmulatedHost {
             memory: spec.memory,
             cpus: spec.cpus,
         })
-        .map_err(|error| internal(&format_args!("cannot start {}: {error}", spec.qemu.display())))?;
+        .map_err(|error| {
+            internal(&format_args!(
+                "cannot start {}: {error}",
+                spec.qemu.display()
+            ))
+        })?;
         let mut host = Self {
             qemu,
             link: Link::new(stream).map_err(|error| internal(&error))?,
@@ -96,17 +103,28 @@ impl EmulatedHost {
         if let Some(reason) = &host.ready.no_kvm {
             return Err(failed(
                 FailureClass::NoKvm,
-                format!("the emulated host has no usable KVM: {reason}; is {} built with KVM?", spec.kernel.display()),
+                format!(
+                    "the emulated host has no usable KVM: {reason}; is {} built with KVM?",
+                    spec.kernel.display()
+                ),
             ));
         }
-        log::debug!("emulated host ready after {} ms: {}", host.boot.as_millis(), host.ready.kernel);
+        log::debug!(
+            "emulated host ready after {} ms: {}",
+            host.boot.as_millis(),
+            host.ready.kernel
+        );
         Ok(host)
     }
 
     fn wait_until_ready(&mut self, start: Instant, stop: &EventFd) -> Result<Ready, Verdict> {
-        let stop = pollable(stop).map_err(|error| failed(FailureClass::Internal, error.to_string()))?;
+        let stop =
+            pollable(stop).map_err(|error| failed(FailureClass::Internal, error.to_string()))?;
         loop {
-            let others = Others { stop: Some(std::os::fd::AsFd::as_fd(&stop)), ..Others::default() };
+            let others = Others {
+                stop: Some(std::os::fd::AsFd::as_fd(&stop)),
+                ..Others::default()
+            };
             let turn = self.turn(&others)?;
             if turn.stop {
                 return Err(Verdict::Interrupted);
@@ -125,7 +143,10 @@ impl EmulatedHost {
     /// One turn of the link; a broken or silent link ends the host.
     pub(super) fn turn(&mut self, others: &Others<'_>) -> Result<Turn, Verdict> {
         if let Some(reason) = &self.broken {
-            return Err(failed(FailureClass::Internal, format!("the emulated host is gone: {reason}")));
+            return Err(failed(
+                FailureClass::Internal,
+                format!("the emulated host is gone: {reason}"),
+            ));
         }
         match self.link.turn(others, TICK) {
             Ok(_) if self.link.heard.elapsed() > SILENCE_LIMIT => {
@@ -138,11 +159,15 @@ impl EmulatedHost {
 
     /// Puts a message in line.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), Verdict> {
-        self.link.queue(message).map_err(|error| self.link_failed(&error))
+        self.link
+            .queue(message)
+            .map_err(|error| self.link_failed(&error))
     }
 
     fn link_failed(&mut self, error: &LinkError) -> Verdict {
-        let exit = matches!(error, LinkError::Closed).then(|| self.qemu.exit_status()).flatten();
+        let exit = matches!(error, LinkError::Closed)
+            .then(|| self.qemu.exit_status())
+            .flatten();
         match exit {
             Some(status) => self.give_up(&format!("QEMU ended ({status})")),
             None => self.give_up(&error.to_string()),
@@ -156,24 +181,39 @@ impl EmulatedHost {
         for line in &lines {
             log::warn!("emulated host: {line}");
         }
-        let last = lines.iter().rev().find(|line| line.contains("panic") || line.contains("aerostat"));
+        let last = lines
+            .iter()
+            .rev()
+            .find(|line| line.contains("panic") || line.contains("aerostat"));
         let reason = match last.or(lines.last()) {
             Some(line) => format!("{reason}; it said: {}", line.trim()),
             None => reason.to_owned(),
         };
         self.broken = Some(reason.clone());
-        failed(FailureClass::Internal, format!("the emulated host broke down: {reason}"))
+        failed(
+            FailureClass::Internal,
+            format!("the emulated host broke down: {reason}"),
+        )
     }
 
     /// Sends the files the host does not have. `false`: asked to stop.
-    pub(super) fn send_files(&mut self, files: &mut [GuestFile], stop: &Others<'_>) -> Result<bool, Verdict> {
+    pub(super) fn send_files(
+        &mut self,
+        files: &mut [GuestFile],
+        stop: &Others<'_>,
+    ) -> Result<bool, Verdict> {
         for file in super::files::missing(files, &self.stored) {
             let start = Instant::now();
-            self.send(&Message::FileStart(FileStart { id: file.id.clone(), bytes: file.bytes }))?;
+            self.send(&Message::FileStart(FileStart {
+                id: file.id.clone(),
+                bytes: file.bytes,
+            }))?;
             let mut sent = 0;
             loop {
                 while sent < file.bytes && !self.link.is_backed_up() {
-                    let chunk = file.next_chunk().map_err(|error| failed(FailureClass::Usage, error.to_string()))?;
+                    let chunk = file
+                        .next_chunk()
+                        .map_err(|error| failed(FailureClass::Usage, error.to_string()))?;
                     let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
                     if length == 0 || sent.saturating_add(length) > file.bytes {
                         return Err(changed(file));
@@ -191,10 +231,17 @@ impl EmulatedHost {
                 });
                 match stored {
                     Some(FileStored { id, error: None }) if id == file.id => break,
-                    Some(FileStored { id, error: Some(error) }) if id == file.id => {
+                    Some(FileStored {
+                        id,
+                        error: Some(error),
+                    }) if id == file.id => {
                         return Err(failed(
                             FailureClass::Memory,
-                            format!("{}: {} does not fit into the emulated host: {error}", file.key, file.path.display()),
+                            format!(
+                                "{}: {} does not fit into the emulated host: {error}",
+                                file.key,
+                                file.path.display()
+                            ),
                         ));
                     }
                     Some(_) | None => {}
@@ -241,7 +288,14 @@ impl EmulatedHost {
 }
 
 fn changed(file: &GuestFile) -> Verdict {
-    failed(FailureClass::Usage, format!("{}: {} changed while it was read", file.key, file.path.display()))
+    failed(
+        FailureClass::Usage,
+        format!(
+            "{}: {} changed while it was read",
+            file.key,
+            file.path.display()
+        ),
+    )
 }
 
 /// What QEMU would only say in its own words, or by never booting.
@@ -251,7 +305,13 @@ fn check_kernel(path: &Path) -> Result<(), Verdict> {
     const HDRS: std::ops::Range<usize> = 0x202..0x206;
 
     let usage = |what: &dyn std::fmt::Display| {
-        failed(FailureClass::Usage, format!("kernel of the emulated host (host.kernel, else kernel.image): {}: {what}", path.display()))
+        failed(
+            FailureClass::Usage,
+            format!(
+                "kernel of the emulated host (host.kernel, else kernel.image): {}: {what}",
+                path.display()
+            ),
+        )
     };
     let mut head = Vec::new();
     std::fs::File::open(path)

@@ -69,7 +69,14 @@ impl Qemu {
         thread::Builder::new()
             .name("host-console".into())
             .spawn(move || kept.drain(console))?;
-        Ok((Self { child, console: tail, _keeper: keeper }, ours))
+        Ok((
+            Self {
+                child,
+                console: tail,
+                _keeper: keeper,
+            },
+            ours,
+        ))
     }
 
     /// QEMU's process id.
@@ -132,14 +139,16 @@ fn hand_down(command: &mut Command, descriptors: Vec<OwnedFd>) {
 fn spawn_on_own_thread(mut command: Command) -> io::Result<(Child, mpsc::Sender<()>)> {
     let (keeper, kept) = mpsc::channel::<()>();
     let (spawned, child) = mpsc::sync_channel(1);
-    thread::Builder::new().name("qemu-parent".into()).spawn(move || {
-        let result = command.spawn();
-        // Closes this process's copies of what the child inherited.
-        drop(command);
-        if spawned.send(result).is_ok() {
-            let _ = kept.recv();
-        }
-    })?;
+    thread::Builder::new()
+        .name("qemu-parent".into())
+        .spawn(move || {
+            let result = command.spawn();
+            // Closes this process's copies of what the child inherited.
+            drop(command);
+            if spawned.send(result).is_ok() {
+                let _ = kept.recv();
+            }
+        })?;
     let child = child.recv().map_err(io::Error::other)??;
     Ok((child, keeper))
 }
@@ -152,7 +161,10 @@ mod tests {
 
     fn state_of(pid: u32) -> Option<String> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        status.lines().find_map(|line| line.strip_prefix("State:\t")).map(str::to_owned)
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("State:\t"))
+            .map(str::to_owned)
     }
 
     #[test]
@@ -166,11 +178,17 @@ mod tests {
         .join()
         .unwrap();
         thread::sleep(Duration::from_millis(50));
-        assert!(child.try_wait().unwrap().is_none(), "the asking thread is gone, the child is not");
+        assert!(
+            child.try_wait().unwrap().is_none(),
+            "the asking thread is gone, the child is not"
+        );
 
         drop(keeper);
         let status = child.wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(9)
+        );
         assert_eq!(state_of(child.id()), None);
     }
 
@@ -182,8 +200,16 @@ mod tests {
         command.args(["-1", "/proc/self/fd"]).stdin(Stdio::null());
         hand_down(&mut command, vec![theirs.into()]);
         let seen = String::from_utf8(command.output().unwrap().stdout).unwrap();
-        assert!(seen.lines().any(|line| line == number.to_string()), "{seen}");
-        assert!(!seen.lines().any(|line| line == ours.as_raw_fd().to_string()), "{seen}");
+        assert!(
+            seen.lines().any(|line| line == number.to_string()),
+            "{seen}"
+        );
+        assert!(
+            !seen
+                .lines()
+                .any(|line| line == ours.as_raw_fd().to_string()),
+            "{seen}"
+        );
     }
 
     #[test]

@@ -15,7 +15,9 @@ impl Tail {
     /// Adds text and drops the oldest above the bound.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut kept = self.lock();
-        let bytes = bytes.get(bytes.len().saturating_sub(BYTES)..).unwrap_or_default();
+        let bytes = bytes
+            .get(bytes.len().saturating_sub(BYTES)..)
+            .unwrap_or_default();
         let excess = (kept.len() + bytes.len()).saturating_sub(BYTES);
         kept.drain(..excess);
         kept.extend(bytes);

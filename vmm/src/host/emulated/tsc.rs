@@ -36,7 +36,13 @@ mod tests {
     #[test]
     fn two_measurements_agree() {
         let (a, b) = (measure_khz(), measure_khz());
-        assert!(a.abs_diff(b) * 100 < a, "{a} kHz and {b} kHz differ by more than 1 %");
-        assert!((100_000..20_000_000).contains(&a), "{a} kHz is no counter of this century");
+        assert!(
+            a.abs_diff(b) * 100 < a,
+            "{a} kHz and {b} kHz differ by more than 1 %"
+        );
+        assert!(
+            (100_000..20_000_000).contains(&a),
+            "{a} kHz is no counter of this century"
+        );
     }
 }

@@ -91,7 +91,10 @@ impl Decoder {
             return Ok(None);
         };
         self.taken += HEADER_BYTES + length;
-        Ok(Some(Frame { kind: u16::from_le_bytes([kind0, kind1]), payload }))
+        Ok(Some(Frame {
+            kind: u16::from_le_bytes([kind0, kind1]),
+            payload,
+        }))
     }
 
     /// Bytes held.
@@ -160,7 +163,10 @@ mod tests {
         decoder.feed(&[0xae, 0x57, 1, 0]);
         assert_eq!(decoder.next_frame(), Ok(None));
         decoder.feed(&(u32::try_from(MAX_PAYLOAD).unwrap() + 1).to_le_bytes());
-        assert_eq!(decoder.next_frame(), Err(FrameError::TooLong(MAX_PAYLOAD + 1)));
+        assert_eq!(
+            decoder.next_frame(),
+            Err(FrameError::TooLong(MAX_PAYLOAD + 1))
+        );
     }
 
     #[test]
@@ -176,7 +182,10 @@ mod tests {
         encode(7, &vec![0x5a; MAX_PAYLOAD], &mut stream).unwrap();
         let mut decoder = Decoder::default();
         decoder.feed(&stream);
-        assert_eq!(decoder.next_frame().unwrap().unwrap().payload.len(), MAX_PAYLOAD);
+        assert_eq!(
+            decoder.next_frame().unwrap().unwrap().payload.len(),
+            MAX_PAYLOAD
+        );
         let length = stream.len();
         assert_eq!(
             encode(7, &vec![0x5a; MAX_PAYLOAD + 1], &mut stream),

@@ -254,14 +254,21 @@ fn encode_raw(kind: u16, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Messag
     Ok(frame::encode(kind, payload, out)?)
 }
 
-fn encode_header<T: Serialize>(kind: u16, header: &T, out: &mut Vec<u8>) -> Result<(), MessageError> {
-    let text = serde_json::to_vec(header).map_err(|source| MessageError::Header { kind, source })?;
+fn encode_header<T: Serialize>(
+    kind: u16,
+    header: &T,
+    out: &mut Vec<u8>,
+) -> Result<(), MessageError> {
+    let text =
+        serde_json::to_vec(header).map_err(|source| MessageError::Header { kind, source })?;
     encode_raw(kind, &text, out)
 }
 
 fn decode_header<T: DeserializeOwned>(frame: &Frame<'_>) -> Result<T, MessageError> {
-    serde_json::from_slice(frame.payload)
-        .map_err(|source| MessageError::Header { kind: frame.kind, source })
+    serde_json::from_slice(frame.payload).map_err(|source| MessageError::Header {
+        kind: frame.kind,
+        source,
+    })
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ fn class() -> impl Strategy<Value = FailureClass> {
 }
 
 fn pool() -> impl Strategy<Value = Option<Pool>> {
-    proptest::option::of((any::<u64>(), any::<u64>()).prop_map(|(page_bytes, pages)| Pool { page_bytes, pages }))
+    proptest::option::of(
+        (any::<u64>(), any::<u64>()).prop_map(|(page_bytes, pages)| Pool { page_bytes, pages }),
+    )
 }
 
 fn leak() -> impl Strategy<Value = Leak> {
@@ -35,18 +37,24 @@ fn ended() -> impl Strategy<Value = Ended> {
 }
 
 fn ready() -> impl Strategy<Value = Ready> {
-    (any::<[String; 3]>(), any::<[u32; 2]>(), any::<[u64; 2]>(), any::<Option<String>>()).prop_map(
-        |([aerostat, kernel, cpu], [protocol, cpus], [memory, uptime_ms], no_kvm)| Ready {
-            protocol,
-            aerostat,
-            kernel,
-            cpu,
-            cpus,
-            memory,
-            no_kvm,
-            uptime_ms,
-        },
+    (
+        any::<[String; 3]>(),
+        any::<[u32; 2]>(),
+        any::<[u64; 2]>(),
+        any::<Option<String>>(),
     )
+        .prop_map(
+            |([aerostat, kernel, cpu], [protocol, cpus], [memory, uptime_ms], no_kvm)| Ready {
+                protocol,
+                aerostat,
+                kernel,
+                cpu,
+                cpus,
+                memory,
+                no_kvm,
+                uptime_ms,
+            },
+        )
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
@@ -55,11 +63,19 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 fn message() -> impl Strategy<Value = Message> {
     prop_oneof![
-        (any::<String>(), any::<u64>()).prop_map(|(id, bytes)| Message::FileStart(FileStart { id, bytes })),
+        (any::<String>(), any::<u64>())
+            .prop_map(|(id, bytes)| Message::FileStart(FileStart { id, bytes })),
         bytes().prop_map(Message::FileData),
-        (any::<String>(), pool(), any::<u64>(), any::<bool>()).prop_map(|(config, pool, plain_bytes, input)| {
-            Message::Job(Job { config, pool, plain_bytes, input })
-        }),
+        (any::<String>(), pool(), any::<u64>(), any::<bool>()).prop_map(
+            |(config, pool, plain_bytes, input)| {
+                Message::Job(Job {
+                    config,
+                    pool,
+                    plain_bytes,
+                    input,
+                })
+            }
+        ),
         bytes().prop_map(Message::Input),
         Just(Message::InputEnd),
         Just(Message::Stop),
@@ -116,7 +132,9 @@ fn wrong_kinds_headers_and_numbers_are_errors() {
         (READY, b"\xff", "frame of kind 64: "),
         (INPUT_TAKEN, b"123", "frame of kind 66 with 3 bytes"),
     ] {
-        let error = Message::decode(&Frame { kind, payload }).unwrap_err().to_string();
+        let error = Message::decode(&Frame { kind, payload })
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with(expected), "{error}");
     }
 }

@@ -8,4 +8,6 @@ pub mod frame;
 pub mod message;
 
 pub use frame::{Decoder, Frame, FrameError};
-pub use message::{Done, Ended, FileStart, FileStored, Job, Leak, Message, MessageError, Pool, Ready};
+pub use message::{
+    Done, Ended, FileStart, FileStored, Job, Leak, Message, MessageError, Pool, Ready,
+};
