@@ -4,7 +4,7 @@
 //! 2. [`host`]: native KVM here, or an emulated host that runs the same thing.
 //! 3. `memory`: guest RAM is reserved, mapped and populated; the proof of zero lives there.
 //! 4. `x86`, `kvm`: kernel, boot structures and vCPUs.
-//! 5. `run`: the machine is built, runs, and ends in an [`outcome::Outcome`].
+//! 5. `run`: the machine is built, runs, and ends in an [`outcome::Verdict`].
 
 pub mod config;
 pub mod forced_exit;
@@ -13,6 +13,7 @@ pub mod host_facts;
 pub mod logger;
 pub mod outcome;
 pub mod results;
+pub mod results_file;
 pub mod run_io;
 pub mod stop_signals;
 pub mod terminal;

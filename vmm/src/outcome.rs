@@ -73,6 +73,20 @@ pub enum FailureClass {
     Internal,
 }
 
+impl FailureClass {
+    /// The exit code of this failure; [`Verdict::exit_code`] has the table.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Usage => 2,
+            Self::NoKvm => 65,
+            Self::Memory => 66,
+            Self::Skipped => 77,
+            Self::Internal => 70,
+        }
+    }
+}
+
 impl Verdict {
     /// The process exit code:
     ///
@@ -94,21 +108,15 @@ impl Verdict {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::GuestExit { code } => match u8::try_from(*code) {
-                Ok(code @ (1 | 3..=63)) => code,
-                _ => 64,
-            },
+            Self::GuestExit { code } => u8::try_from(*code)
+                .ok()
+                .filter(|code| matches!(code, 1 | 3..=63))
+                .unwrap_or(64),
             Self::GuestPanic => 67,
             Self::VerifierMismatch { .. } => 69,
             Self::Timeout { .. } => 68,
             Self::Interrupted => 130,
-            Self::Failed { class, .. } => match class {
-                FailureClass::Usage => 2,
-                FailureClass::NoKvm => 65,
-                FailureClass::Memory => 66,
-                FailureClass::Skipped => 77,
-                FailureClass::Internal => 70,
-            },
+            Self::Failed { class, .. } => class.exit_code(),
         }
     }
 }

@@ -193,10 +193,6 @@ fn a_mistake_in_the_file_is_one_line_with_place_key_and_fix() {
             "vm.toml:5:11: key `memory.reserve`: true contradicts memory.overcommit = true (vm.toml:4:14); keep one of them",
         ),
         (
-            "[memory]\nbacking = \"thp\"\nshared = true",
-            "vm.toml:5:10: key `memory.shared`: true needs memory.backing = \"hugetlb\"; only huge page pools are mapped shared",
-        ),
-        (
             "[balloon]\nreporting = false\ndevice_init_reported = true",
             "vm.toml:5:24: key `balloon.device_init_reported`: true needs balloon.reporting = true (vm.toml:4:13)",
         ),

@@ -62,12 +62,12 @@ impl Checker<'_> {
             let most = format!("at most {MAX_CMDLINE} bytes");
             return Err(self.not_allowed("kernel.cmdline", &length, &most));
         }
-        let image = self.path("kernel.image")?.ok_or_else(|| ConfigError {
-            origin: self.document.clone(),
-            key: Some("kernel.image".to_owned()),
-            problem: Problem::Missing(
-                "name a bzImage or ELF kernel in `[kernel]` as image = \"path\"",
-            ),
+        let image = self.path("kernel.image")?.ok_or_else(|| {
+            ConfigError::new(
+                self.document.clone(),
+                Some("kernel.image"),
+                Problem::Missing("name a bzImage or ELF kernel in `[kernel]` as image = \"path\""),
+            )
         })?;
         Ok(Kernel {
             image,
@@ -94,13 +94,6 @@ impl Checker<'_> {
         if size % page.bytes() != 0 {
             return Err(self.error("memory.size", not_a_multiple(size, page)));
         }
-        let shared = self.boolean("memory.shared")?.unwrap_or(false);
-        if shared && backing != Backing::Hugetlb {
-            return Err(self.conflict(
-                "memory.shared",
-                "true needs memory.backing = \"hugetlb\"; only huge page pools are mapped shared",
-            ));
-        }
         let prefault = self.boolean("memory.prefault")?.unwrap_or(false);
         let threads = self.number("memory.prefault_threads", 1, MAX_PREFAULT_THREADS)?;
         if threads.is_some() && !prefault {
@@ -110,7 +103,7 @@ impl Checker<'_> {
             size,
             backing,
             page,
-            shared,
+            shared: self.boolean("memory.shared")?.unwrap_or(false),
             overcommit: self.overcommit()?,
             prefault,
             prefault_threads: threads,

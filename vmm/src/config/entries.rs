@@ -69,10 +69,12 @@ impl Entries {
             text,
             name: Arc::from(name),
         };
-        let table = DeTable::parse(text).map_err(|error| ConfigError {
-            origin: place.at(&error.span().unwrap_or(0..0)),
-            key: None,
-            problem: Problem::Syntax(one_line(error.message())),
+        let table = DeTable::parse(text).map_err(|error| {
+            ConfigError::new(
+                place.at(&error.span().unwrap_or(0..0)),
+                None,
+                Problem::Syntax(one_line(error.message())),
+            )
         })?;
         self.read_table("", table.get_ref(), &place)
     }
@@ -83,11 +85,7 @@ impl Entries {
         let (name, raw) = match text.split_once('=') {
             Some((name, raw)) if !name.trim().is_empty() => (name.trim(), raw),
             _ => {
-                return Err(ConfigError {
-                    origin,
-                    key: None,
-                    problem: Problem::NotAnAssignment,
-                });
+                return Err(ConfigError::new(origin, None, Problem::NotAnAssignment));
             }
         };
         let place = Place::Flag(origin);
@@ -137,11 +135,11 @@ impl Entries {
                 }
                 DeValue::Table(_) if keys::find(&name).is_none() => {
                     let near = keys::nearest_table(&name);
-                    return Err(ConfigError {
-                        origin: place.at(&key.span()),
-                        key: Some(name),
-                        problem: Problem::UnknownTable { near },
-                    });
+                    return Err(ConfigError::new(
+                        place.at(&key.span()),
+                        Some(&name),
+                        Problem::UnknownTable { near },
+                    ));
                 }
                 _ if keys::find(&name).is_none() && !keys::TABLES.contains(&name.as_str()) => {
                     return Err(unknown_key(&name, place.at(&key.span())));
@@ -167,14 +165,14 @@ impl Entries {
         if !keys::TABLES.contains(&name) {
             return Err(unknown_key(name, origin));
         }
-        Err(ConfigError {
+        Err(ConfigError::new(
             origin,
-            key: Some(name.to_owned()),
-            problem: Problem::WrongType {
+            Some(name),
+            Problem::WrongType {
                 expected: "a table",
                 found: value.describe(),
             },
-        })
+        ))
     }
 
     /// `console.output` and `console.output.file` are two ways to say one
@@ -190,13 +188,13 @@ impl Entries {
 }
 
 fn unknown_key(name: &str, origin: Origin) -> ConfigError {
-    ConfigError {
+    ConfigError::new(
         origin,
-        key: Some(name.escape_debug().to_string()),
-        problem: Problem::UnknownKey {
+        Some(name),
+        Problem::UnknownKey {
             near: keys::nearest_key(name),
         },
-    }
+    )
 }
 
 fn read_value(value: &DeValue<'_>) -> Value {

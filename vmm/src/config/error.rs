@@ -42,7 +42,20 @@ pub struct ConfigError {
     /// The key it is about, dotted.
     pub key: Option<String>,
     /// What is wrong.
-    pub problem: Problem,
+    pub problem: Box<Problem>,
+}
+
+impl ConfigError {
+    /// `key` may be anything a user typed.
+    pub(super) fn new(origin: Origin, key: Option<&str>, problem: Problem) -> Self {
+        let key = key.map(|key| key.escape_debug().to_string());
+        let problem = Box::new(problem);
+        Self {
+            origin,
+            key,
+            problem,
+        }
+    }
 }
 
 /// What is wrong.

@@ -103,14 +103,14 @@ impl Loaded {
     #[must_use]
     pub fn named_file_error(&self, key: &'static str, path: &Path, reason: String) -> ConfigError {
         let entry = self.entries.get(key);
-        ConfigError {
-            origin: entry.map_or_else(|| self.document.clone(), |entry| entry.origin.clone()),
-            key: Some(key.to_owned()),
-            problem: Problem::NamedFile {
+        ConfigError::new(
+            entry.map_or_else(|| self.document.clone(), |entry| entry.origin.clone()),
+            Some(key),
+            Problem::NamedFile {
                 path: named_files::shown(path),
                 reason,
             },
-        }
+        )
     }
 
     fn into_config(self) -> Config {
@@ -171,10 +171,12 @@ fn test_faults() -> bool {
 }
 
 fn read(path: &Path, name: &Arc<str>) -> Result<String, ConfigError> {
-    let unreadable = |reason: String| ConfigError {
-        origin: Origin::File(Arc::clone(name)),
-        key: None,
-        problem: Problem::Unreadable(reason),
+    let unreadable = |reason: String| {
+        ConfigError::new(
+            Origin::File(Arc::clone(name)),
+            None,
+            Problem::Unreadable(reason),
+        )
     };
     let from_io = |error: &std::io::Error| unreadable(named_files::reason(error));
     let file = File::open(path).map_err(|error| from_io(&error))?;
@@ -195,10 +197,10 @@ fn read(path: &Path, name: &Arc<str>) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| {
         let valid = error.utf8_error().valid_up_to();
         let text = String::from_utf8_lossy(error.as_bytes().get(..valid).unwrap_or(&[]));
-        ConfigError {
-            origin: position(&text, valid, name),
-            key: None,
-            problem: Problem::Unreadable("is not UTF-8 text".to_owned()),
-        }
+        ConfigError::new(
+            position(&text, valid, name),
+            None,
+            Problem::Unreadable("is not UTF-8 text".to_owned()),
+        )
     })
 }

@@ -24,3 +24,5 @@ pub use schema::*;
 mod bad_input_test;
 #[cfg(test)]
 mod round_trip_test;
+#[cfg(test)]
+mod shipped_test;

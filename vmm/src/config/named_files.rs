@@ -24,15 +24,17 @@ pub(super) fn check(
     ];
     for (key, path, room) in files {
         let Some(path) = path else { continue };
-        usable(path, room).map_err(|reason| ConfigError {
-            origin: entries
-                .get(key)
-                .map_or_else(|| document.clone(), |entry| entry.origin.clone()),
-            key: Some(key.to_owned()),
-            problem: Problem::NamedFile {
-                path: shown(path),
-                reason,
-            },
+        usable(path, room).map_err(|reason| {
+            ConfigError::new(
+                entries
+                    .get(key)
+                    .map_or_else(|| document.clone(), |entry| entry.origin.clone()),
+                Some(key),
+                Problem::NamedFile {
+                    path: shown(path),
+                    reason,
+                },
+            )
         })?;
     }
     Ok(())

@@ -141,11 +141,11 @@ impl Checker<'_> {
 impl Checker<'_> {
     pub(super) fn error(&self, key: &'static str, problem: Problem) -> ConfigError {
         let origin = self.entries.get(key).map(|entry| entry.origin.clone());
-        ConfigError {
-            origin: origin.unwrap_or_else(|| self.document.clone()),
-            key: Some(key.to_owned()),
+        ConfigError::new(
+            origin.unwrap_or_else(|| self.document.clone()),
+            Some(key),
             problem,
-        }
+        )
     }
 
     pub(super) fn wrong_type(&self, key: &'static str) -> ConfigError {

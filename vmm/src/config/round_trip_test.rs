@@ -175,7 +175,7 @@ fn memory() -> impl Strategy<Value = Memory> {
             size: page.bytes().max(16 << 20) * units.min((4 << 40) / page.bytes().max(16 << 20)),
             backing,
             page,
-            shared: shared && backing == Backing::Hugetlb,
+            shared,
             overcommit,
             prefault,
             prefault_threads,
