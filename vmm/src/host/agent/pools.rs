@@ -62,7 +62,10 @@ pub(super) struct Pools {
 
 impl Default for Pools {
     fn default() -> Self {
-        Self { sysfs: pools::Pools::host(), vm: "/proc/sys/vm".into() }
+        Self {
+            sysfs: pools::Pools::host(),
+            vm: "/proc/sys/vm".into(),
+        }
     }
 }
 

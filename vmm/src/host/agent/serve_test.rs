@@ -126,9 +126,14 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-fn is_running(pid: &str) -> bool {
-    fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"))
-        .is_ok_and(|stat| !stat.contains(") Z "))
+/// A killed process is gone a moment after its files are closed.
+fn wait_until_gone(pid: &str) {
+    let stat = Path::new("/proc").join(pid.trim()).join("stat");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
+        assert!(Instant::now() < deadline, "process {pid} is left behind");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -211,7 +216,7 @@ fn what_a_child_left_behind_holds_nobody_up() {
         start.elapsed() < Duration::from_secs(10),
         "the orphan held the pipes open"
     );
-    assert!(!is_running(text(&seen.output)));
+    wait_until_gone(text(&seen.output));
 }
 
 #[test]
@@ -276,11 +281,7 @@ fn the_other_side_going_away_ends_the_job_and_the_agent() {
     };
     agent.stream.shutdown(std::net::Shutdown::Both).unwrap();
     assert!(agent.thread.take().unwrap().join().unwrap().is_ok());
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while is_running(&pid) {
-        assert!(Instant::now() < deadline, "the job outlived its agent");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until_gone(&pid);
 }
 
 #[test]
