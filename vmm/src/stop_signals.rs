@@ -1,12 +1,14 @@
 //! Signals that ask for a stop: the first one asks the run to end, a second one
 //! leaves at once.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::pipe::{PipeFlags, pipe_with};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
 
 use crate::forced_exit;
@@ -23,16 +25,22 @@ const ONE_REQUEST: Duration = Duration::from_millis(100);
 /// Programs that are started later get the default handling of these signals.
 ///
 /// # Errors
-/// The errors of eventfd, of installing handlers and of starting a thread.
+/// The errors of eventfd, of pipes, of installing handlers and of starting a thread.
 pub fn catch() -> io::Result<EventFd> {
     let stop = EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC)?;
     let ask = stop.try_clone()?;
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    // A pipe, because the kernel of an emulated host has no sockets.
+    let (signals, caught) = pipe_with(PipeFlags::CLOEXEC)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        low_level::pipe::register_raw(signal, caught.try_clone()?)?;
+    }
+    let mut signals = File::from(signals);
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
             let mut first: Option<Instant> = None;
-            for _ in signals.forever() {
+            // One byte per signal; this process keeps the writing end, so there is no end.
+            while let Ok(1) = signals.read(&mut [0]) {
                 match first {
                     None => {
                         first = Some(Instant::now());
