@@ -8,11 +8,18 @@ use crate::lab::Lab;
 use crate::{Case, Failure};
 
 /// A configuration that boots, but for what a row changes.
-const GOOD: &str = "[kernel]\nimage = \"@bzimage@\"\ninitrd = \"@initrd@\"\n[memory]\nsize = \"512M\"\n";
+const GOOD: &str =
+    "[kernel]\nimage = \"@bzimage@\"\ninitrd = \"@initrd@\"\n[memory]\nsize = \"512M\"\n";
 
 /// What is wrong, the text to replace, what by, further arguments, exit code, and
 /// what the line must name.
-type Row = (&'static str, (&'static str, &'static str), &'static [&'static str], i32, &'static [&'static str]);
+type Row = (
+    &'static str,
+    (&'static str, &'static str),
+    &'static [&'static str],
+    i32,
+    &'static [&'static str],
+);
 
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
@@ -38,18 +45,26 @@ const ROWS: &[Row] = &[
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases: Vec<_> = ROWS
         .iter()
-        .map(|row| Case::new(format!("bad_input::{}", row.0), move |lab| refused(lab, row)))
+        .map(|row| {
+            Case::new(format!("bad_input::{}", row.0), move |lab| {
+                refused(lab, row)
+            })
+        })
         .collect();
     cases.push(Case::new("bad_input::config_is_a_directory", |lab| {
         let (code, lines) = run(Command::new(&lab.artifacts.aerostat).args(["run", "/"]))?;
         expect(code, &lines, 2, &["directory"])
     }));
     cases.push(Case::new("bad_input::config_is_missing", |lab| {
-        let (code, lines) = run(Command::new(&lab.artifacts.aerostat).args(["run", "/nonexistent.toml"]))?;
+        let (code, lines) =
+            run(Command::new(&lab.artifacts.aerostat).args(["run", "/nonexistent.toml"]))?;
         expect(code, &lines, 2, &["/nonexistent.toml"])
     }));
     cases.push(Case::new("bad_input::kvm_not_permitted", kvm_not_permitted));
-    cases.push(Case::new("bad_input::no_kvm_and_no_qemu", no_kvm_and_no_qemu));
+    cases.push(Case::new(
+        "bad_input::no_kvm_and_no_qemu",
+        no_kvm_and_no_qemu,
+    ));
     cases
 }
 
@@ -75,11 +90,16 @@ fn kvm_not_permitted(lab: &Lab) -> Result<(), Failure> {
         ] {
             fs::copy(from, folder.join(to))?;
         }
-        let text = GOOD.replace("@bzimage@", "bzImage").replace("@initrd@", "initrd");
+        let text = GOOD
+            .replace("@bzimage@", "bzImage")
+            .replace("@initrd@", "initrd");
         fs::write(folder.join("vm.toml"), text)?;
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        command.arg(folder.join("aerostat")).arg("run").arg(folder.join("vm.toml"));
+        command
+            .arg(folder.join("aerostat"))
+            .arg("run")
+            .arg(folder.join("vm.toml"));
         let (code, lines) = run(command.args(["--host", "native"]))?;
         expect(code, &lines, 65, &["/dev/kvm"])
     })();
@@ -91,7 +111,11 @@ fn kvm_not_permitted(lab: &Lab) -> Result<(), Failure> {
 fn no_kvm_and_no_qemu(lab: &Lab) -> Result<(), Failure> {
     let path = write_config(lab, "no_qemu", GOOD)?;
     let mut command = Command::new(&lab.artifacts.aerostat);
-    command.arg("run").arg(&path).args(["--host", "emulated"]).env("PATH", "/nonexistent");
+    command
+        .arg("run")
+        .arg(&path)
+        .args(["--host", "emulated"])
+        .env("PATH", "/nonexistent");
     let (code, lines) = run(&mut command)?;
     expect(code, &lines, 65, &["qemu-system-x86"])
 }
@@ -117,7 +141,10 @@ fn write_config(lab: &Lab, name: &str, text: &str) -> Result<std::path::PathBuf,
 fn run(command: &mut Command) -> Result<(Option<i32>, Vec<String>), Failure> {
     let out = command.stdin(Stdio::null()).output()?;
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    Ok((out.status.code(), stderr.lines().map(String::from).collect()))
+    Ok((
+        out.status.code(),
+        stderr.lines().map(String::from).collect(),
+    ))
 }
 
 /// The code is right, and one line names all of `words`.
@@ -125,7 +152,11 @@ fn expect(code: Option<i32>, lines: &[String], wanted: i32, words: &[&str]) -> R
     let all = lines.join("\n");
     assert_eq!(code, Some(wanted), "{all}");
     let names_all = |line: &&String| words.iter().all(|word| line.contains(word));
-    assert_eq!(lines.iter().filter(names_all).count(), 1, "one line must name {words:?}:\n{all}");
+    assert_eq!(
+        lines.iter().filter(names_all).count(),
+        1,
+        "one line must name {words:?}:\n{all}"
+    );
     assert!(!all.contains("panicked"), "{all}");
     Ok(())
 }

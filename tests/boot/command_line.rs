@@ -27,7 +27,10 @@ fn aerostat(lab: &Lab, steps: &str) -> Command {
     let mut command = Command::new(&artifacts.aerostat);
     command.arg("run").arg(config_file(lab, steps));
     command.args(["--host-kernel".as_ref(), artifacts.bzimage.as_os_str()]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -54,12 +57,18 @@ fn passes_all_on(lab: &Lab) -> Result<(), Failure> {
     let out = command.arg("--results").arg(&results).output()?;
     let (stdout, stderr) = (text(&out.stdout), text(&out.stderr));
     assert_eq!(out.status.code(), Some(7), "{stderr}");
-    assert!(stdout.contains("hello"), "the console goes to stdout: {stdout}\n{stderr}");
+    assert!(
+        stdout.contains("hello"),
+        "the console goes to stdout: {stdout}\n{stderr}"
+    );
     assert!(stdout.contains("Linux version"), "all of it: {stdout}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&results)?)?;
     assert_eq!(document["exit_code"], 7);
     assert_eq!(document["config"]["memory"]["size"], 512 << 20);
-    assert!(document["timings"]["init_ms"].as_f64() > Some(0.0), "{document}");
+    assert!(
+        document["timings"]["init_ms"].as_f64() > Some(0.0),
+        "{document}"
+    );
     Ok(())
 }
 

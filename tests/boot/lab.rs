@@ -13,8 +13,11 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 use crate::Failure;
 use crate::artifacts::Artifacts;
 
-/// RAM of the emulated host: the largest guest (6 GiB) and room for the host.
-const HOST_MEMORY: u64 = 8 << 30;
+/// 1 GiB pages that the host sets aside at boot.
+const GIGANTIC_PAGES: u64 = 2;
+/// RAM of the emulated host: those, the largest guest on other pages (6 GiB), and
+/// room for the host itself.
+const HOST_MEMORY: u64 = 10 << 30;
 
 /// The host, booted when the first guest needs it.
 pub(crate) struct Lab {
@@ -76,7 +79,7 @@ impl Lab {
             *session = Some(started.map_err(|verdict| format!("no host: {verdict:?}"))?);
         }
         let session = session.as_mut().ok_or("no host")?;
-        Ok(session.run_with(config, options, io))
+        Ok(session.run_with(config, &options, io))
     }
 
     /// The configuration of a small guest of ours with `sets` applied.
@@ -107,6 +110,7 @@ impl Lab {
             host_kernel: Some(self.artifacts.bzimage.clone()),
             agent: Some(self.artifacts.aerostat.clone()),
             memory: Some(HOST_MEMORY),
+            gigantic_pages: GIGANTIC_PAGES,
             ..HostOptions::default()
         }
     }
@@ -121,7 +125,12 @@ impl Ran {
         let verdict = &self.results.verdict;
         let tail: Vec<_> = self.console.lines().rev().take(15).collect();
         let tail: Vec<_> = tail.into_iter().rev().collect();
-        let lines: Vec<_> = self.results.guest.iter().map(|line| line.line.to_string()).collect();
+        let lines: Vec<_> = self
+            .results
+            .guest
+            .iter()
+            .map(|line| line.line.to_string())
+            .collect();
         Err(format!(
             "exit code {} ({verdict:?}), expected {code}; guest said:\n{}\nconsole ends:\n{}",
             self.results.exit_code,

@@ -36,8 +36,14 @@ pub(crate) fn cases() -> Vec<Case> {
             })
         })
         .collect();
-    cases.push(Case::new("end::stop_ends_a_hanging_guest", stop_ends_a_hanging_guest));
-    cases.push(Case::new("end::a_reader_that_stops_reading_blocks_no_vcpu", stuck_reader));
+    cases.push(Case::new(
+        "end::stop_ends_a_hanging_guest",
+        stop_ends_a_hanging_guest,
+    ));
+    cases.push(Case::new(
+        "end::a_reader_that_stops_reading_blocks_no_vcpu",
+        stuck_reader,
+    ));
     cases
 }
 
@@ -107,8 +113,14 @@ fn stuck_reader(lab: &Lab) -> Result<(), Failure> {
     let started = Instant::now();
     let results = lab.run_with(&config, JobOptions::default(), io(stuck)?)?;
     assert_eq!(results.exit_code, 9, "{:?}", results.verdict);
-    assert!(started.elapsed() < Duration::from_secs(100), "the guest waited for the reader");
-    assert!(results.dropped.console_bytes > 0, "what is not read must be counted as dropped");
+    assert!(
+        started.elapsed() < Duration::from_secs(100),
+        "the guest waited for the reader"
+    );
+    assert!(
+        results.dropped.console_bytes > 0,
+        "what is not read must be counted as dropped"
+    );
     Ok(())
 }
 

@@ -9,9 +9,10 @@ pub(crate) fn cases(lab: &Lab) -> Vec<Case> {
     let stock = lab.artifacts.stock.clone().into_iter();
     stock
         .map(|kernel| {
-            Case::new(format!("stock::{}_reports_and_takes_no_promise", kernel.name), move |lab| {
-                reports(lab, &kernel)
-            })
+            Case::new(
+                format!("stock::{}_reports_and_takes_no_promise", kernel.name),
+                move |lab| reports(lab, &kernel),
+            )
         })
         .collect()
 }
@@ -28,14 +29,23 @@ fn reports(lab: &Lab, kernel: &StockKernel) -> Result<(), Failure> {
     let init = ran.lines("init");
     let init = &init.first().ok_or("no init line")?.line;
     assert_eq!(init["balloon"]["found"], true, "{init}");
-    let series = kernel.name.trim_start_matches("debian-").trim_end_matches("-cloud");
+    let series = kernel
+        .name
+        .trim_start_matches("debian-")
+        .trim_end_matches("-cloud");
     let release = init["kernel"]["release"].as_str().unwrap_or_default();
-    assert!(release.starts_with(series), "booted {release}, not {series}");
+    assert!(
+        release.starts_with(series),
+        "booted {release}, not {series}"
+    );
 
     let features = &ran.results.features;
     let acknowledged = features.acknowledged.clone().ok_or("no driver came up")?;
     let has = |list: &[String], name: &str| list.iter().any(|feature| feature.contains(name));
-    assert!(has(&features.offered, "DEVICE_INIT_REPORTED"), "{features:?}");
+    assert!(
+        has(&features.offered, "DEVICE_INIT_REPORTED"),
+        "{features:?}"
+    );
     assert!(has(&acknowledged, "REPORTING"), "{features:?}");
     assert!(!has(&acknowledged, "DEVICE_INIT"), "{features:?}");
 

@@ -4,9 +4,7 @@
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use event_manager::{
-    EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps,
-};
+use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::timerfd::TimerFd;
 
@@ -176,7 +174,9 @@ impl<'a> EventLoop<'a> {
         let Some(input) = &self.input else {
             return Ok(());
         };
-        self.input_polls = ops.add(Events::with_data(input, INPUT, EventSet::IN)).is_ok();
+        self.input_polls = ops
+            .add(Events::with_data(input, INPUT, EventSet::IN))
+            .is_ok();
         if self.input_polls {
             return Ok(());
         }
@@ -194,7 +194,11 @@ impl<'a> EventLoop<'a> {
             (&self.input_again, INPUT_AGAIN),
         ];
         for (source, data) in sources {
-            ops.add(Events::with_data_raw(source.as_raw_fd(), data, EventSet::IN))?;
+            ops.add(Events::with_data_raw(
+                source.as_raw_fd(),
+                data,
+                EventSet::IN,
+            ))?;
         }
         self.wait_for_input(ops)
     }

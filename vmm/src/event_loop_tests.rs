@@ -54,7 +54,11 @@ fn the_user_stops_it_even_before_it_began() {
     let fixture = Fixture::new();
     fixture.user_stop.write(1).unwrap();
     assert_eq!(fixture.run(0, 0, None).0, StopCause::Interrupted);
-    assert_eq!(fixture.user_stop.read().unwrap(), 1, "still readable for others");
+    assert_eq!(
+        fixture.user_stop.read().unwrap(),
+        1,
+        "still readable for others"
+    );
 }
 
 #[test]
@@ -128,7 +132,10 @@ impl SerialSink for Transmitted {
 }
 
 fn serial() -> Arc<SerialPort> {
-    Arc::new(SerialPort::new(Arc::new(NoInterrupt), Box::new(Transmitted::default())))
+    Arc::new(SerialPort::new(
+        Arc::new(NoInterrupt),
+        Box::new(Transmitted::default()),
+    ))
 }
 
 /// CPU time of this thread so far.
@@ -143,7 +150,10 @@ fn run_idle(input: File) {
     let before = cpu_time();
     let (cause, _) = fixture.run(0, 200, Some(ConsoleInput::new(input, serial())));
     assert!(matches!(cause, StopCause::TimedOut(_)));
-    assert!(cpu_time() - before < Duration::from_millis(100), "the loop was busy");
+    assert!(
+        cpu_time() - before < Duration::from_millis(100),
+        "the loop was busy"
+    );
 }
 
 #[test]

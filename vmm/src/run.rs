@@ -12,9 +12,7 @@ use crate::console_input::ConsoleInput;
 use crate::ending::{StopCause, Stopper};
 use crate::event_loop::EventLoop;
 use crate::outcome::{FailureClass, Verdict};
-use crate::results::{
-    Dropped, HostFacts, HostKind, RunResults, SCHEMA_VERSION, Timings,
-};
+use crate::results::{Dropped, HostFacts, HostKind, RunResults, SCHEMA_VERSION, Timings};
 use crate::run_io::RunIo;
 
 /// Runs the guest of `config` under this machine's KVM until it ends, by
@@ -67,7 +65,9 @@ fn run_into(
     let footprint = Cell::new(None);
     {
         let port = &machine.com1;
-        let input = io.input.map(|file| ConsoleInput::new(file, Arc::clone(port)));
+        let input = io
+            .input
+            .map(|file| ConsoleInput::new(file, Arc::clone(port)));
         let mut vcpus = machine.start().map_err(internal)?;
         results.timings.started_ms = since_exec();
         let event_loop = EventLoop::new(

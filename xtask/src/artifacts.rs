@@ -46,7 +46,15 @@ pub(crate) fn out() -> PathBuf {
 /// Builds all but the stock kernels.
 pub(crate) fn build() -> Result<Artifacts, Failure> {
     say("building aerostat and the guest's init (release)");
-    run(cargo().args(["build", "--quiet", "--release", "-p", "vmm", "-p", "guest-init"]))?;
+    run(cargo().args([
+        "build",
+        "--quiet",
+        "--release",
+        "-p",
+        "vmm",
+        "-p",
+        "guest-init",
+    ]))?;
     let kernel = kernel::build(&kernel::Options::default())?;
     let release = root().join("target/x86_64-unknown-linux-gnu/release");
     let guest_init = release.join("guest-init");
@@ -64,20 +72,20 @@ pub(crate) fn build() -> Result<Artifacts, Failure> {
 
 /// Writes an initrd of `init` and of `modules`, which it loads in that order.
 pub(crate) fn write_initrd(init: &Path, modules: &[PathBuf], to: &Path) -> Result<(), Failure> {
-    let mut archive = cpio::Archive::new();
-    archive.directory("dev", 0o755);
+    let mut archive = cpio::Archive::new(Vec::new());
+    archive.directory("dev")?;
     // The kernel opens /dev/console for init before anything is mounted.
-    archive.char_device("dev/console", 0o600, 5, 1);
-    archive.file("init", 0o755, &fs::read(init)?);
+    archive.character_device("dev/console", (5, 1))?;
+    archive.file("init", 0o755, &fs::read(init)?)?;
     if !modules.is_empty() {
-        archive.directory("modules", 0o755);
+        archive.directory("modules")?;
     }
-    for (number, module) in modules.iter().enumerate() {
+    for module in modules {
         let name = module.file_name().unwrap_or_default().to_string_lossy();
-        archive.file(&format!("modules/{number:02}-{name}"), 0o644, &fs::read(module)?);
+        archive.file(&format!("modules/{name}"), 0o644, &fs::read(module)?)?;
     }
     let unfinished = to.with_extension("unfinished");
-    fs::write(&unfinished, archive.finish())?;
+    fs::write(&unfinished, archive.finish()?)?;
     fs::rename(&unfinished, to)?;
     Ok(())
 }

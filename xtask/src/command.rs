@@ -45,7 +45,13 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
         return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&out.stderr);
-    Err(format!("{} failed: {}\n{}", shown(command), out.status, stderr.trim_end()).into())
+    Err(format!(
+        "{} failed: {}\n{}",
+        shown(command),
+        out.status,
+        stderr.trim_end()
+    )
+    .into())
 }
 
 fn shown(command: &Command) -> String {

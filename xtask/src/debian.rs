@@ -53,7 +53,10 @@ impl Apt {
         fs::create_dir_all(&into)?;
         let mut get = self.command("apt-get");
         run(get.args(["-qq", "download", package]).current_dir(&into))?;
-        let file = fs::read_dir(&into)?.flatten().map(|entry| entry.path()).next();
+        let file = fs::read_dir(&into)?
+            .flatten()
+            .map(|entry| entry.path())
+            .next();
         file.ok_or_else(|| format!("apt-get downloaded nothing for {package}").into())
     }
 
@@ -78,13 +81,17 @@ impl Apt {
 /// The mirror the system itself uses, from either form of its sources.
 fn mirror() -> Result<String, Failure> {
     let mut files = vec![PathBuf::from("/etc/apt/sources.list")];
-    let parts = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten();
+    let parts = fs::read_dir("/etc/apt/sources.list.d")
+        .into_iter()
+        .flatten();
     files.extend(parts.flatten().map(|entry| entry.path()));
     files.retain(|file| {
         let ending = file.extension().unwrap_or_default();
         ending == "list" || ending == "sources"
     });
-    let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
+    let texts = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok());
     let found = texts.filter_map(|text| mirror_of(&text)).next();
     found.ok_or_else(|| "no Debian mirror in /etc/apt/sources.list*".into())
 }
@@ -93,11 +100,15 @@ fn mirror() -> Result<String, Failure> {
 fn mirror_of(text: &str) -> Option<String> {
     let lines = text.lines().map(str::trim);
     let words = lines.filter_map(|line| {
-        let rest = line.strip_prefix("URIs:").or_else(|| line.strip_prefix("deb "))?;
+        let rest = line
+            .strip_prefix("URIs:")
+            .or_else(|| line.strip_prefix("deb "))?;
         rest.split_whitespace().find(|word| word.contains("://"))
     });
     let mut archives = words.map(|uri| uri.trim_end_matches('/'));
-    archives.find(|uri| uri.ends_with("/debian")).map(String::from)
+    archives
+        .find(|uri| uri.ends_with("/debian"))
+        .map(String::from)
 }
 
 #[cfg(test)]
@@ -109,8 +120,14 @@ mod tests {
         let deb822 = "Types: deb\nURIs: http://mirror.example/debian-security\n\n\
                       Types: deb\nURIs: http://mirror.example/debian/\nSuites: x\n";
         let one_line = "# a comment\ndeb [arch=amd64] https://mirror.example/debian x main\n";
-        assert_eq!(mirror_of(deb822).as_deref(), Some("http://mirror.example/debian"));
-        assert_eq!(mirror_of(one_line).as_deref(), Some("https://mirror.example/debian"));
+        assert_eq!(
+            mirror_of(deb822).as_deref(),
+            Some("http://mirror.example/debian")
+        );
+        assert_eq!(
+            mirror_of(one_line).as_deref(),
+            Some("https://mirror.example/debian")
+        );
         assert_eq!(mirror_of("deb http://mirror.example/other x main"), None);
     }
 }

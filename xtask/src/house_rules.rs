@@ -26,13 +26,21 @@ const VOUCH_ALLOWED: &[&str] = &[
 /// Fails with the list of what breaks a rule.
 pub(crate) fn check() -> Result<(), Failure> {
     let root = root();
-    let files = output(Command::new("git").args(["ls-files", "*.rs"]).current_dir(&root))?;
+    let files = output(
+        Command::new("git")
+            .args(["ls-files", "*.rs"])
+            .current_dir(&root),
+    )?;
     let mut broken = Vec::new();
     for name in files.lines() {
         let Ok(text) = fs::read_to_string(root.join(name)) else {
             continue; // deleted, not yet committed
         };
-        broken.extend(broken_rules(name, &text).into_iter().map(|rule| format!("  {name}: {rule}")));
+        broken.extend(
+            broken_rules(name, &text)
+                .into_iter()
+                .map(|rule| format!("  {name}: {rule}")),
+        );
     }
     if broken.is_empty() {
         return Ok(());
@@ -42,7 +50,10 @@ pub(crate) fn check() -> Result<(), Failure> {
 
 fn broken_rules(name: &str, text: &str) -> Vec<String> {
     let within = |places: &[&str]| places.iter().any(|place| name.starts_with(place));
-    let has_line = |start: &str| text.lines().any(|line| line.trim_start().starts_with(start));
+    let has_line = |start: &str| {
+        text.lines()
+            .any(|line| line.trim_start().starts_with(start))
+    };
     let mut broken = Vec::new();
 
     let lines = text.lines().count();
@@ -83,8 +94,16 @@ mod tests {
             ("vmm/src/run.rs", "// unsafe { in words }", 0),
             ("vmm/src/memory/discard.rs", "let x = unsafe { y };", 0),
             ("vmm/src/memory/discard.rs", "#![expect(unsafe_code)]", 1),
-            ("vmm/src/memory/a.rs", "// UNSAFETY: a\n#![expect(unsafe_code)]", 0),
-            ("devices/src/balloon/device.rs", "Zeroed::vouch(range, 0)", 1),
+            (
+                "vmm/src/memory/a.rs",
+                "// UNSAFETY: a\n#![expect(unsafe_code)]",
+                0,
+            ),
+            (
+                "devices/src/balloon/device.rs",
+                "Zeroed::vouch(range, 0)",
+                1,
+            ),
             ("vmm/src/memory/proof.rs", "Zeroed::vouch(range, 0)", 0),
         ];
         for (name, text, count) in table {

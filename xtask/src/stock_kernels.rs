@@ -53,7 +53,10 @@ fn unpack(series: &str, suite: &str, folder: &Path) -> Result<(), Failure> {
     let from = release.join("kernel/drivers/virtio");
     for (number, name) in MODULES.iter().enumerate() {
         let to = folder.join(format!("{number}-{name}.ko"));
-        let (plain, packed) = (from.join(format!("{name}.ko")), from.join(format!("{name}.ko.xz")));
+        let (plain, packed) = (
+            from.join(format!("{name}.ko")),
+            from.join(format!("{name}.ko.xz")),
+        );
         if plain.exists() {
             fs::rename(plain, to)?;
         } else if packed.exists() {
@@ -86,13 +89,17 @@ fn is_newer(name: &str, than: &str) -> bool {
 
 fn modules(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = fs::read_dir(folder)?.flatten().map(|entry| entry.path());
-    let mut modules: Vec<_> =
-        entries.filter(|path| path.extension().is_some_and(|end| end == "ko")).collect();
+    let mut modules: Vec<_> = entries
+        .filter(|path| path.extension().is_some_and(|end| end == "ko"))
+        .collect();
     modules.sort();
     Ok(modules)
 }
 
 fn only_entry(folder: &Path) -> Result<PathBuf, Failure> {
-    let entry = fs::read_dir(folder)?.flatten().map(|entry| entry.path()).next();
+    let entry = fs::read_dir(folder)?
+        .flatten()
+        .map(|entry| entry.path())
+        .next();
     entry.ok_or_else(|| format!("{} is empty", folder.display()).into())
 }

@@ -38,7 +38,15 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
 pub(crate) fn lint() -> Result<(), Failure> {
     say("lint");
     run(cargo().args(["fmt", "--all", "--check"]))?;
-    run(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    run(cargo().args([
+        "clippy",
+        "--quiet",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     house_rules::check()
 }
 

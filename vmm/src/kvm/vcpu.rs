@@ -139,9 +139,7 @@ impl Vcpu {
             Ok(VcpuExit::SystemEvent(kind, _)) => {
                 Exit::Broken(format!("unexpected system event {kind}"))
             }
-            Ok(VcpuExit::Unsupported(reason)) => {
-                Exit::Broken(format!("unexpected exit {reason}"))
-            }
+            Ok(VcpuExit::Unsupported(reason)) => Exit::Broken(format!("unexpected exit {reason}")),
             Ok(_) => Exit::Broken("unexpected exit".to_string()),
             Err(error) => match error.errno() {
                 libc::EINTR | libc::EAGAIN => Exit::Signal,

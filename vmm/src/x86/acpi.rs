@@ -4,6 +4,7 @@
 //! The machine is hardware-reduced (3.11.1): it has no fixed ACPI hardware, no
 //! PM timer, no SCI; all it has is described.
 
+use acpi_tables::Aml;
 use acpi_tables::fadt::{FADT, FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
 use acpi_tables::madt::{
@@ -11,7 +12,6 @@ use acpi_tables::madt::{
 };
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::xsdt::XSDT;
-use acpi_tables::Aml;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
 use super::dsdt;
@@ -87,7 +87,13 @@ impl Area {
 fn fadt(dsdt: u64) -> FADT {
     let port = |offset: u16| {
         let address = u64::from(POWER_PORT + offset);
-        GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, address)
+        GAS::new(
+            AddressSpace::SystemIo,
+            8,
+            0,
+            AccessSize::ByteAccess,
+            address,
+        )
     };
     let mut fadt = FADTBuilder::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION)
         .dsdt_64(dsdt)

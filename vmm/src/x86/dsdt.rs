@@ -8,9 +8,7 @@ use devices::balloon::device::MMIO_LEN;
 use devices::serial::SERIAL_PORTS;
 
 use super::acpi::{OEM_ID, OEM_REVISION, OEM_TABLE_ID};
-use super::layout::{
-    BALLOON_GSI, BALLOON_MMIO_START, COM1_GSI, COM1_PORT, COM2_GSI, COM2_PORT,
-};
+use super::layout::{BALLOON_GSI, BALLOON_MMIO_START, COM1_GSI, COM1_PORT, COM2_GSI, COM2_PORT};
 use super::power_ports::SLEEP_TYPE_OFF;
 
 /// A 16550A-compatible serial port.
@@ -104,7 +102,10 @@ mod tests {
     #[test]
     fn its_bytes_add_up_to_zero() {
         let table = table();
-        let sum = table.as_slice().iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+        let sum = table
+            .as_slice()
+            .iter()
+            .fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
         assert_eq!(sum, 0);
     }
 }

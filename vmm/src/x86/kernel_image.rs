@@ -179,7 +179,9 @@ impl Image<'_> {
         let protected_mode_bytes = u64::from(header.syssize) * 16;
         self.check_len((setup_sectors + 1) * 512 + protected_mode_bytes)?;
         // Where it unpacks itself, with all the room it needs for that.
-        let unpacked_end = header.pref_address.saturating_add(u64::from(header.init_size));
+        let unpacked_end = header
+            .pref_address
+            .saturating_add(u64::from(header.init_size));
         self.check_ram(unpacked_end)?;
 
         let high = Some(GuestAddress(HIGH_RAM_START));

@@ -83,7 +83,10 @@ fn a_bzimage_is_entered_0x200_past_its_load_address() {
     assert_eq!(kernel.end, 0x110_0000, "where it unpacks itself");
     assert_eq!(kernel.initrd_addr_max, 0x7fff_ffff);
     assert_eq!(kernel.cmdline_max, 2047);
-    assert_eq!(memory.read_obj::<u64>(GuestAddress(0x10_0000)).unwrap(), 0xcccc_cccc_cccc_cccc);
+    assert_eq!(
+        memory.read_obj::<u64>(GuestAddress(0x10_0000)).unwrap(),
+        0xcccc_cccc_cccc_cccc
+    );
 }
 
 #[test]
@@ -93,7 +96,10 @@ fn an_elf_is_entered_at_its_pvh_note() {
     assert_eq!(kernel.entry, EntryState::Pvh(0x100_0040));
     assert_eq!(kernel.end, 0x100_0010);
     assert!(kernel.header.is_none());
-    assert_eq!(memory.read_obj::<u64>(GuestAddress(0x100_0000)).unwrap(), 0xcccc_cccc_cccc_cccc);
+    assert_eq!(
+        memory.read_obj::<u64>(GuestAddress(0x100_0000)).unwrap(),
+        0xcccc_cccc_cccc_cccc
+    );
 }
 
 #[test]
@@ -142,5 +148,8 @@ fn what_is_no_file_is_not_opened() {
     let message = |path: &str| load(Path::new(path), &memory).unwrap_err().to_string();
     assert!(message("/nonexistent/vmlinux").contains("No such file"));
     assert_eq!(message("/"), "kernel.image /: is not a regular file");
-    assert_eq!(message("/dev/zero"), "kernel.image /dev/zero: is not a regular file");
+    assert_eq!(
+        message("/dev/zero"),
+        "kernel.image /dev/zero: is not a regular file"
+    );
 }

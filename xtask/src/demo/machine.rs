@@ -36,10 +36,26 @@ pub(crate) struct Machine {
 
 /// All of them, baseline before optimized.
 pub(crate) const MACHINES: [Machine; 4] = [
-    Machine { page: "2M", on_report: "discard", optimized: false },
-    Machine { page: "2M", on_report: "discard", optimized: true },
-    Machine { page: "1G", on_report: "zero", optimized: false },
-    Machine { page: "1G", on_report: "zero", optimized: true },
+    Machine {
+        page: "2M",
+        on_report: "discard",
+        optimized: false,
+    },
+    Machine {
+        page: "2M",
+        on_report: "discard",
+        optimized: true,
+    },
+    Machine {
+        page: "1G",
+        on_report: "zero",
+        optimized: false,
+    },
+    Machine {
+        page: "1G",
+        on_report: "zero",
+        optimized: true,
+    },
 ];
 
 /// What a VM of the demo showed.
@@ -146,9 +162,15 @@ fn populates(results: &RunResults) -> Result<[Populate; 4], Failure> {
 /// The difference between what was counted after the first flush and before it.
 fn first_flush(results: &RunResults, page_bytes: u64) -> Result<Flush, Failure> {
     let is_flush = |line: &GuestLine| line.line["type"] == "flush";
-    let at = results.guest.iter().position(is_flush).ok_or("no flush step")?;
+    let at = results
+        .guest
+        .iter()
+        .position(is_flush)
+        .ok_or("no flush step")?;
     let before = at.checked_sub(1).and_then(|at| results.guest.get(at));
-    let (before, after) = before.zip(results.guest.get(at)).ok_or("no step before the flush")?;
+    let (before, after) = before
+        .zip(results.guest.get(at))
+        .ok_or("no step before the flush")?;
     let free = |line: &GuestLine| line.pool_free.and_then(|pages| i64::try_from(pages).ok());
     let (free_before, free_after) = free(before).zip(free(after)).ok_or("no pool")?;
     Ok(Flush {

@@ -25,9 +25,10 @@ pub(crate) struct Options {
     host: String,
 }
 
-/// RAM of an emulated host: a guest of 2 GiB on 1 GiB pages, which must not share a
-/// gigabyte with anything else, and room for the host itself.
-const HOST_MEMORY: u64 = 4 << 30;
+/// 1 GiB pages that an emulated host sets aside at boot, for the guest of 2 GiB.
+const GIGANTIC_PAGES: u64 = 2;
+/// RAM of an emulated host: those, a guest of 2 GiB on 2M pages, and the host itself.
+const HOST_MEMORY: u64 = 6 << 30;
 
 /// Builds what is missing, boots the four VMs, prints the table; fails if it does
 /// not show what it must.
@@ -38,7 +39,11 @@ pub(crate) fn demo(options: &Options) -> Result<(), Failure> {
     let mut session = open_session(&options.host, &built)?;
     let mut all = Vec::new();
     for machine in MACHINES {
-        let role = if machine.optimized { "optimized" } else { "baseline" };
+        let role = if machine.optimized {
+            "optimized"
+        } else {
+            "baseline"
+        };
         say(&format!("booting the {role} VM on {} pages", machine.page));
         all.push(machine.run(&mut session, &built)?);
     }
@@ -47,7 +52,11 @@ pub(crate) fn demo(options: &Options) -> Result<(), Failure> {
 
     println!("{}", table(&all, kind));
     println!("{}", notes(&all, kind, &built, started.elapsed())?);
-    let wrong: Vec<_> = MACHINES.iter().zip(&all).flat_map(|(m, f)| complaints(m, f)).collect();
+    let wrong: Vec<_> = MACHINES
+        .iter()
+        .zip(&all)
+        .flat_map(|(m, f)| complaints(m, f))
+        .collect();
     if wrong.is_empty() {
         return Ok(());
     }
@@ -64,6 +73,7 @@ fn open_session(host: &str, built: &Artifacts) -> Result<Session, Failure> {
         host_kernel: Some(built.bzimage.clone()),
         agent: Some(built.aerostat.clone()),
         memory: Some(HOST_MEMORY),
+        gigantic_pages: GIGANTIC_PAGES,
         ..HostOptions::default()
     };
     let session = Session::start(choice, &options, EventFd::new(0)?);
@@ -77,7 +87,13 @@ fn table(all: &[Figures], kind: HostKind) -> Table {
     };
     let mut table = Table::new();
     table.load_preset(UTF8_BORDERS_ONLY);
-    table.add_row(["", "2M pages, discarded", "", "1G pages, zeroed in place", ""]);
+    table.add_row([
+        "",
+        "2M pages, discarded",
+        "",
+        "1G pages, zeroed in place",
+        "",
+    ]);
     table.add_row(["", "baseline", "optimized", "baseline", "optimized"]);
     let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| {
         let cells = all.iter().map(cell);
@@ -87,19 +103,30 @@ fn table(all: &[Figures], kind: HostKind) -> Table {
     row("  reported, MiB", &|f| mib(f.flush.reported));
     row("  zeroed, MiB", &|f| mib(f.flush.zeroed));
     row("  released, MiB", &|f| mib(f.flush.released));
-    row("  pool's free pages grew by, MiB", &|f| (f.flush.pool_growth >> 20).to_string());
-    row(&format!("guest, allocates {THP_MIB} MiB of THP"), &|_| String::new());
+    row("  pool's free pages grew by, MiB", &|f| {
+        (f.flush.pool_growth >> 20).to_string()
+    });
+    row(&format!("guest, allocates {THP_MIB} MiB of THP"), &|_| {
+        String::new()
+    });
     row("  pages cleared", &|f| f.thp.cleared.to_string());
     row("  pages skipped", &|f| f.thp.skipped.to_string());
     row("  skipped, %", &|f| share(&f.thp));
     row(&format!("  {clock}"), &|f| milliseconds(&f.thp));
-    row(&format!("guest, allocates {SMALL_MIB} MiB of 4K pages"), &|_| String::new());
+    row(
+        &format!("guest, allocates {SMALL_MIB} MiB of 4K pages"),
+        &|_| String::new(),
+    );
     row("  skipped, %", &|f| share(&f.small));
     row(&format!("  {clock}"), &|f| milliseconds(&f.small));
-    row("both again, every claimed page verified", &|_| String::new());
+    row("both again, every claimed page verified", &|_| {
+        String::new()
+    });
     row("  skipped, % (THP)", &|f| share(&f.verified_thp));
     row("  skipped, % (4K)", &|f| share(&f.verified_small));
-    row("  pages claimed zero that were not", &|f| f.mismatches.to_string());
+    row("  pages claimed zero that were not", &|f| {
+        f.mismatches.to_string()
+    });
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -117,8 +144,16 @@ fn notes(
         HostKind::Native => "native KVM",
         HostKind::Emulated => "an emulated host (counters are exact, times are emulated)",
     };
-    let boots: Vec<_> = all.iter().filter_map(|f| f.init_ms).map(|ms| format!("{ms:.0}")).collect();
-    let sizes: Vec<_> = all.iter().filter_map(|f| f.vmm_rss).map(|rss| format!("{:.1}", tenths(rss))).collect();
+    let boots: Vec<_> = all
+        .iter()
+        .filter_map(|f| f.init_ms)
+        .map(|ms| format!("{ms:.0}"))
+        .collect();
+    let sizes: Vec<_> = all
+        .iter()
+        .filter_map(|f| f.vmm_rss)
+        .map(|rss| format!("{:.1}", tenths(rss)))
+        .collect();
     let binary = fs::metadata(&built.aerostat)?.len();
     Ok(format!(
         "Run on {host}, guests of 2 GiB and 1 vCPU, in {:.0} s.\n\
@@ -138,7 +173,10 @@ fn share(populate: &Populate) -> String {
 }
 
 fn milliseconds(populate: &Populate) -> String {
-    format!("{:.1}", Duration::from_nanos(populate.task_clock_ns).as_secs_f64() * 1e3)
+    format!(
+        "{:.1}",
+        Duration::from_nanos(populate.task_clock_ns).as_secs_f64() * 1e3
+    )
 }
 
 fn mib(bytes: u64) -> String {

@@ -14,15 +14,27 @@ pub(crate) fn complaints(machine: &Machine, figures: &Figures) -> Vec<String> {
         }
     };
 
-    for (name, thp) in [("THP", &figures.thp), ("THP with the verifier on", &figures.verified_thp)] {
+    for (name, thp) in [
+        ("THP", &figures.thp),
+        ("THP with the verifier on", &figures.verified_thp),
+    ] {
         let skipped = percent(thp.skipped, thp.pages);
         if machine.optimized {
-            must(skipped >= MUST_SKIP_PERCENT, format!("{name}: {skipped:.1} % skipped"));
+            must(
+                skipped >= MUST_SKIP_PERCENT,
+                format!("{name}: {skipped:.1} % skipped"),
+            );
         } else {
-            must(thp.skipped == 0, format!("{name}: {skipped:.1} % skipped without bit 6"));
+            must(
+                thp.skipped == 0,
+                format!("{name}: {skipped:.1} % skipped without bit 6"),
+            );
         }
     }
-    must(figures.mismatches == 0, format!("{} pages were not zero", figures.mismatches));
+    must(
+        figures.mismatches == 0,
+        format!("{} pages were not zero", figures.mismatches),
+    );
 
     let flush = figures.flush;
     must(flush.zeroed > 0, "nothing was zeroed".to_owned());
@@ -32,11 +44,17 @@ pub(crate) fn complaints(machine: &Machine, figures: &Figures) -> Vec<String> {
         let kept_back = i64::try_from(flush.released).unwrap_or(i64::MAX) - flush.pool_growth;
         must(
             (0..=16 << 20).contains(&kept_back),
-            format!("released {}, but the pool grew by {}", flush.released, flush.pool_growth),
+            format!(
+                "released {}, but the pool grew by {}",
+                flush.released, flush.pool_growth
+            ),
         );
     } else {
         must(flush.released == 0, format!("{} released", flush.released));
-        must(flush.pool_growth == 0, format!("the pool grew by {}", flush.pool_growth));
+        must(
+            flush.pool_growth == 0,
+            format!("the pool grew by {}", flush.pool_growth),
+        );
     }
     wrong
 }
