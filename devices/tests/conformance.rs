@@ -23,3 +23,4 @@ mod reset;
 mod serial_port;
 mod split_virtqueue;
 mod virtio_mmio;
+mod virtio_mmio_state;
