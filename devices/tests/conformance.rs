@@ -1,5 +1,7 @@
 //! The conformance checklist as tests, over real rings in guest memory. The
 //! name of a test starts with the row it is about; one file per section.
+// A test program has no public surface.
+#![allow(unreachable_pub)]
 // Helpers of tests may panic as tests do; clippy only knows the tests.
 #![allow(
     clippy::unwrap_used,
@@ -21,3 +23,4 @@ mod reset;
 mod serial_port;
 mod split_virtqueue;
 mod virtio_mmio;
+mod virtio_mmio_state;

@@ -69,7 +69,8 @@ pub struct BalloonSpec {
 pub struct FeaturesSnapshot {
     /// Offered by the device.
     pub offered: Vec<String>,
-    /// Acknowledged by the driver; `None` until it set FEATURES_OK.
+    /// Acknowledged by the driver that last set FEATURES_OK, also after it reset
+    /// the device; `None` until then.
     pub acknowledged: Option<Vec<String>>,
 }
 
@@ -145,7 +146,7 @@ impl Balloon {
         let state = self.transport.lock();
         FeaturesSnapshot {
             offered: negotiation::names(state.device.offered()),
-            acknowledged: state.accepted().map(negotiation::names),
+            acknowledged: state.last_agreed.map(negotiation::names),
         }
     }
 

@@ -33,6 +33,9 @@ pub(crate) struct State<D: VirtioDevice> {
     pub(crate) slots: Vec<QueueSlot>,
     pub(crate) interrupt_status: u32,
     pub(crate) config_generation: u32,
+    /// The features last agreed upon. A reset does not clear it: guests reset
+    /// their devices when they shut down.
+    pub(crate) last_agreed: Option<Features>,
     /// What was agreed at DRIVER_OK.
     pub(crate) active: Option<D::Active>,
     /// Index of the queue the worker has in its hands.
@@ -56,6 +59,7 @@ impl<D: VirtioDevice> State<D> {
                 .collect(),
             interrupt_status: 0,
             config_generation: 0,
+            last_agreed: None,
             active: None,
             busy: None,
             resetting: 0,
@@ -178,6 +182,7 @@ impl<D: VirtioDevice> State<D> {
             let checked = self.device.check_accepted(accepted);
             checked.map_err(StatusError::Features)?;
             self.status |= status::FEATURES_OK;
+            self.last_agreed = Some(accepted);
         }
         if set & status::DRIVER_OK != 0 {
             let accepted = self.accepted().ok_or(StatusError::NotAgreed)?;

@@ -136,12 +136,7 @@ impl<'a> Driver<'a> {
     }
 
     /// As [`Driver::with`], but without DRIVER_OK.
-    pub fn prepare(
-        machine: &'a Machine,
-        features: u64,
-        numbering: Numbering,
-        size: u16,
-    ) -> Self {
+    pub fn prepare(machine: &'a Machine, features: u64, numbering: Numbering, size: u16) -> Self {
         assert!(negotiate(machine, features), "the device agrees");
         let mut wanted = vec![(Queue::Inflate, 0), (Queue::Deflate, 1)];
         if features & PAGE_REPORTING != 0 {
@@ -152,7 +147,8 @@ impl<'a> Driver<'a> {
             wanted.push((Queue::Reporting, index));
         }
         let queues = wanted.into_iter();
-        let queues = queues.map(|(queue, index)| (queue, index, set_up_queue(machine, index, size)));
+        let queues =
+            queues.map(|(queue, index)| (queue, index, set_up_queue(machine, index, size)));
         let queues: Vec<_> = queues.collect();
         for (queue, index, ring) in &queues {
             // What Linux does when it sets a queue up: no interrupt is lost.
@@ -194,6 +190,20 @@ impl<'a> Driver<'a> {
         self[queue].used_entry(seen)
     }
 
+    /// Completes `count` requests of the chains at heads 0 to 3, a few at a time.
+    pub fn burn(&mut self, queue: Queue, count: usize) {
+        for first in (0..count).step_by(4) {
+            let heads = 0..(count - first).min(4) as u16;
+            for head in heads.clone() {
+                self[queue].make_available(head);
+            }
+            self.kick(queue);
+            for head in heads {
+                assert_eq!(self.next_used(queue), (head.into(), 0));
+            }
+        }
+    }
+
     /// Names pages in one request and waits for it.
     pub fn name_pages(&mut self, queue: Queue, pfns: &[u32]) -> u32 {
         let len = self.machine.put_pfns(super::SCRATCH, pfns);
@@ -208,6 +218,15 @@ impl<'a> Driver<'a> {
         self[Queue::Deflate].set_available_flags(1);
         self[Queue::Deflate].set_used_event(used.wrapping_sub(2));
         self.submit(Queue::Deflate, &[super::readable(super::SCRATCH, 0)]);
+    }
+
+    /// As [`Driver::settle`], where `queue` may be the deflate queue itself:
+    /// waits for one more request there.
+    pub fn settle_on(&mut self, queue: Queue) {
+        if queue != Queue::Deflate {
+            return self.settle();
+        }
+        self.submit(Queue::Inflate, &[super::readable(super::SCRATCH, 0)]);
     }
 
     /// What the driver sees of the device's status.

@@ -10,6 +10,7 @@ use devices::interrupt::Interrupt;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 use super::HUGE;
+use super::machine::LONG;
 
 /// Counts interrupts.
 #[derive(Default)]
@@ -89,7 +90,11 @@ impl FakeRam {
         self.calls.lock().unwrap().push(call);
         let closed = self.closed.lock().unwrap();
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let open = self.opened.wait_while(closed, |closed| *closed).unwrap();
+        // Not for ever: a test that failed meanwhile ends, too.
+        let open = self
+            .opened
+            .wait_timeout_while(closed, LONG, |closed| *closed)
+            .unwrap();
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         drop(open);
 

@@ -12,7 +12,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 use super::{FakeLine, FakeRam, HIGH, LOW};
 
 /// Nothing a test waits for takes this long.
-const LONG: Duration = Duration::from_secs(20);
+pub const LONG: Duration = Duration::from_secs(20);
 
 /// Device and host, as the VMM would put them together.
 pub struct Machine {
@@ -100,9 +100,15 @@ impl Machine {
 /// Waits until `condition`; fails loudly if it never comes.
 pub fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
+    let mut tries = 0_u32;
     while !condition() {
         assert!(start.elapsed() < LONG, "waited in vain: {what}");
-        std::thread::sleep(Duration::from_micros(50));
+        tries = tries.saturating_add(1);
+        if tries < 200 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 }
 

@@ -33,6 +33,7 @@ pub fn writable(addr: u64, len: u32) -> Buf {
 }
 
 /// The driver's view of one ring in guest memory.
+#[derive(Clone)]
 pub struct Ring {
     memory: GuestMemoryMmap,
     pub size: u16,
