@@ -139,9 +139,7 @@ fn run(
     {
         let class = match error {
             PoolError::Io(..) => FailureClass::Internal,
-            PoolError::TooSmall { .. } | PoolError::NoRoom { .. } | PoolError::NoSuchPage(_) => {
-                FailureClass::Memory
-            }
+            _ => FailureClass::Memory,
         };
         return Ok(refused(class, &error));
     }

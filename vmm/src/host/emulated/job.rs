@@ -100,7 +100,7 @@ impl EmulatedHost {
         let inner = inner_results::Inner {
             ended: done.ended,
             document: &running.results,
-            last_log_line: running.log.last_lines(1).pop(),
+            last_log_line: running.log.lines().pop(),
             decided: running.decided,
         };
         let mut results = inner.into_results(config, self.facts(), &files);
