@@ -16,7 +16,7 @@ use crate::console_output::ConsoleOutput;
 use crate::ending::Stopper;
 use crate::fault_injection::LyingZeroer;
 use crate::kvm::open::{self, KvmError};
-use crate::kvm::pool_wait::PoolWaits;
+use crate::kvm::pool_wait::PoolShortage;
 use crate::kvm::vcpu::{Buses, EmptyPool, Vcpu};
 use crate::kvm::vm::Vm;
 use crate::machine::{BalloonCounts, Machine};
@@ -166,12 +166,19 @@ pub fn build(
     let console = ConsoleOutput::start(ends.output, Arc::clone(&ends.stopper))
         .map_err(device("the console"))?;
     let console_sink = Box::new(console.sink(Arc::clone(&milestones)));
-    let com1 = Arc::new(SerialPort::new(Arc::new(vm.irq_line(COM1_GSI)?), console_sink));
+    let com1 = Arc::new(SerialPort::new(
+        Arc::new(vm.irq_line(COM1_GSI)?),
+        console_sink,
+    ));
     let record = SharedRecord::default();
     let balloon = Arc::new(Mutex::new(balloon));
     let counts = Arc::new(BalloonCounts::new(Arc::clone(&balloon), &config.memory));
-    let results_sink =
-        ResultsSink::new(record.clone(), counts.clone(), Arc::clone(&milestones), ends.exec);
+    let results_sink = ResultsSink::new(
+        record.clone(),
+        counts.clone(),
+        Arc::clone(&milestones),
+        ends.exec,
+    );
     let com2 = SerialPort::new(Arc::new(vm.irq_line(COM2_GSI)?), Box::new(results_sink));
     let mut ports = Bus::default();
     ports.insert(u64::from(COM1_PORT), SERIAL_PORTS, com1.clone())?;
@@ -207,7 +214,7 @@ pub fn build(
         vcpus,
         buses: Arc::new(Buses { ports, mmio }),
         empty_pool: match config.memory.overcommit && config.memory.backing == Backing::Hugetlb {
-            true => EmptyPool::Waits(Arc::new(PoolWaits::default())),
+            true => EmptyPool::Waits(Arc::new(PoolShortage::default())),
             false => EmptyPool::IsABug,
         },
         balloon,
@@ -227,7 +234,12 @@ pub fn build(
 fn load_guest(config: &Config, memory: &GuestMemoryMmap) -> Result<EntryState, BuildError> {
     let kernel = kernel_image::load(&config.kernel.image, memory)?;
     let initrd = match &config.kernel.initrd {
-        Some(path) => Some(initrd::load(path, memory, kernel.end, kernel.initrd_addr_max)?),
+        Some(path) => Some(initrd::load(
+            path,
+            memory,
+            kernel.end,
+            kernel.initrd_addr_max,
+        )?),
         None => None,
     };
     command_line::write(memory, &config.kernel.cmdline, kernel.cmdline_max)?;

@@ -127,7 +127,11 @@ fn write_all_that_comes(shared: &Shared, mut output: Box<dyn Write + Send>, stop
         queue.in_flight = batch.len();
         let last = queue.closing && batch.is_empty();
         drop(queue);
-        let result = if last { Ok(()) } else { write_batch(shared, &mut output, &batch) };
+        let result = if last {
+            Ok(())
+        } else {
+            write_batch(shared, &mut output, &batch)
+        };
         if last || result.is_err() {
             shared.lock().ended = true;
             shared.changed.notify_all();

@@ -9,7 +9,9 @@ struct Taking(Sender<Vec<u8>>);
 
 impl Write for Taking {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(bytes.to_vec()).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        self.0
+            .send(bytes.to_vec())
+            .map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -87,10 +89,16 @@ fn a_reader_that_stops_holds_nobody_up_and_what_is_lost_is_counted() {
     for _ in 0..64 {
         sink.transmit(&[b'x'; 64 << 10]);
     }
-    assert!(begun.elapsed() < Duration::from_secs(1), "a vCPU was held up");
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "a vCPU was held up"
+    );
     assert!(!stopper.is_requested());
     assert_eq!(console.close(), 64 * (64 << 10), "all of it was lost");
-    assert!(begun.elapsed() < Duration::from_secs(3), "closing is bounded");
+    assert!(
+        begun.elapsed() < Duration::from_secs(3),
+        "closing is bounded"
+    );
     drop(release);
 }
 

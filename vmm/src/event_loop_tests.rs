@@ -35,15 +35,15 @@ impl Fixture {
             run: Duration::from_millis(run),
         };
         let noticed = Cell::new(false);
-        let event_loop = EventLoop::new(
-            &self.user_stop,
-            &self.stopper,
-            &self.milestones,
-            &limits,
-            Instant::now(),
+        let to = Connections {
+            user_stop: &self.user_stop,
+            stopper: &self.stopper,
+            milestones: &self.milestones,
             input,
-            Box::new(|| noticed.set(true)),
-        );
+            on_init: Box::new(|| noticed.set(true)),
+            pool_watch: None,
+        };
+        let event_loop = EventLoop::new(to, &limits, Instant::now());
         event_loop.unwrap().run().unwrap();
         (self.stopper.cause().unwrap().clone(), noticed.get())
     }
@@ -54,7 +54,11 @@ fn the_user_stops_it_even_before_it_began() {
     let fixture = Fixture::new();
     fixture.user_stop.write(1).unwrap();
     assert_eq!(fixture.run(0, 0, None).0, StopCause::Interrupted);
-    assert_eq!(fixture.user_stop.read().unwrap(), 1, "still readable for others");
+    assert_eq!(
+        fixture.user_stop.read().unwrap(),
+        1,
+        "still readable for others"
+    );
 }
 
 #[test]
@@ -110,6 +114,29 @@ fn a_panic_ends_it_after_a_grace_in_which_the_guest_may_reset() {
     });
 }
 
+#[test]
+fn the_pool_is_looked_at_ten_times_a_second() {
+    let fixture = Fixture::new();
+    let seen = Cell::new(Duration::ZERO);
+    let to = Connections {
+        user_stop: &fixture.user_stop,
+        stopper: &fixture.stopper,
+        milestones: &fixture.milestones,
+        input: None,
+        on_init: Box::new(|| {}),
+        pool_watch: Some(Box::new(|passed| seen.set(seen.get() + passed))),
+    };
+    let limits = config::Timeout {
+        boot: Duration::ZERO,
+        run: Duration::from_millis(250),
+    };
+    EventLoop::new(to, &limits, Instant::now())
+        .unwrap()
+        .run()
+        .unwrap();
+    assert_eq!(seen.get(), Duration::from_millis(200));
+}
+
 struct NoInterrupt;
 
 impl Interrupt for NoInterrupt {
@@ -128,7 +155,10 @@ impl SerialSink for Transmitted {
 }
 
 fn serial() -> Arc<SerialPort> {
-    Arc::new(SerialPort::new(Arc::new(NoInterrupt), Box::new(Transmitted::default())))
+    Arc::new(SerialPort::new(
+        Arc::new(NoInterrupt),
+        Box::new(Transmitted::default()),
+    ))
 }
 
 /// CPU time of this thread so far.
@@ -143,7 +173,10 @@ fn run_idle(input: File) {
     let before = cpu_time();
     let (cause, _) = fixture.run(0, 200, Some(ConsoleInput::new(input, serial())));
     assert!(matches!(cause, StopCause::TimedOut(_)));
-    assert!(cpu_time() - before < Duration::from_millis(100), "the loop was busy");
+    assert!(
+        cpu_time() - before < Duration::from_millis(100),
+        "the loop was busy"
+    );
 }
 
 #[test]

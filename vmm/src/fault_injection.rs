@@ -54,6 +54,10 @@ mod tests {
         let lying = LyingZeroer::new(Arc::new(Untouched));
         let claim = lying.zero(range, ZeroBy::Discarding).unwrap();
         assert_eq!((claim.range(), claim.released()), (range, 0));
-        assert_eq!(lying.release(range), Ok(0x20_0000), "releasing promises nothing");
+        assert_eq!(
+            lying.release(range),
+            Ok(0x20_0000),
+            "releasing promises nothing"
+        );
     }
 }

@@ -73,10 +73,10 @@ impl Verdict {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Success => 0,
-            Self::GuestExit { code } => match u8::try_from(*code) {
-                Ok(code @ (1 | 3..=63)) => code,
-                _ => 64,
-            },
+            Self::GuestExit { code } => u8::try_from(*code)
+                .ok()
+                .filter(|code| matches!(code, 1 | 3..=63))
+                .unwrap_or(64),
             Self::GuestPanic => 67,
             Self::VerifierMismatch { .. } => 69,
             Self::Timeout { .. } => 68,
@@ -88,6 +88,22 @@ impl Verdict {
                 FailureClass::Skipped => 77,
                 FailureClass::Internal => 70,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_of_the_guest_are_told_apart_from_ours() {
+        let code = |code| Verdict::GuestExit { code }.exit_code();
+        for own in [1, 3, 42, 63] {
+            assert_eq!(i32::from(code(own)), own);
+        }
+        for other in [2, 64, 65, 130, 255, 256 + 3, -1, i32::MIN, i32::MAX] {
+            assert_eq!(code(other), 64, "guest exit code {other}");
         }
     }
 }

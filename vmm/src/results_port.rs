@@ -165,8 +165,12 @@ mod tests {
         let record = SharedRecord::default();
         let milestones = Arc::new(Milestones::new().unwrap());
         let counts = Arc::new(Counting::default());
-        let mut sink =
-            ResultsSink::new(record.clone(), counts, Arc::clone(&milestones), Instant::now());
+        let mut sink = ResultsSink::new(
+            record.clone(),
+            counts,
+            Arc::clone(&milestones),
+            Instant::now(),
+        );
         sink.transmit(text);
         (record, milestones)
     }
@@ -176,10 +180,18 @@ mod tests {
         let (record, milestones) = record_of(b"{\"type\":\"init\"}\n{\"n\":1}\nno json\n");
         assert!(milestones.has_init());
         let record = record.lock();
-        let lines: Vec<_> = record.lines.iter().map(|l| (l.counters.reports, &l.line)).collect();
+        let lines: Vec<_> = record
+            .lines
+            .iter()
+            .map(|l| (l.counters.reports, &l.line))
+            .collect();
         assert_eq!(
             lines,
-            [(0, &json!({"type": "init"})), (1, &json!({"n": 1})), (2, &json!("no json"))]
+            [
+                (0, &json!({"type": "init"})),
+                (1, &json!({"n": 1})),
+                (2, &json!("no json"))
+            ]
         );
         assert_eq!(record.lines[0].pool_free, Some(7));
         assert_eq!(record.first_ms, Some(record.lines[0].at_ms));
@@ -211,7 +223,11 @@ mod tests {
         for (text, exit_code, not_zero) in table {
             let record = record_of(text.as_bytes()).0;
             let record = record.lock();
-            assert_eq!((record.exit_code, record.not_zero), (exit_code, not_zero), "{text}");
+            assert_eq!(
+                (record.exit_code, record.not_zero),
+                (exit_code, not_zero),
+                "{text}"
+            );
         }
     }
 

@@ -69,7 +69,9 @@ impl KvmError {
             | Self::Open(_)
             | Self::ApiVersion(_)
             | Self::MissingCapability(_) => FailureClass::NoKvm,
-            Self::Call { .. } | Self::TooManyEntries(_) | Self::EventFd(_) => FailureClass::Internal,
+            Self::Call { .. } | Self::TooManyEntries(_) | Self::EventFd(_) => {
+                FailureClass::Internal
+            }
         }
     }
 

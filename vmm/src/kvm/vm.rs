@@ -81,12 +81,7 @@ impl Vm {
     ///
     /// # Errors
     /// [`KvmError::Call`] if the binding is refused.
-    pub fn write_signals(
-        &self,
-        address: u64,
-        value: u32,
-        event: &EventFd,
-    ) -> Result<(), KvmError> {
+    pub fn write_signals(&self, address: u64, value: u32, event: &EventFd) -> Result<(), KvmError> {
         self.fd
             .register_ioevent(event, &IoEventAddress::Mmio(address), value)
             .map_err(KvmError::call("bind a doorbell"))

@@ -4,6 +4,7 @@
 //! The machine is hardware-reduced (3.11.1): it has no fixed ACPI hardware, no
 //! PM timer, no SCI; all it has is described.
 
+use acpi_tables::Aml;
 use acpi_tables::fadt::{FADT, FADTBuilder, Flags};
 use acpi_tables::gas::{AccessSize, AddressSpace, GAS};
 use acpi_tables::madt::{
@@ -11,7 +12,6 @@ use acpi_tables::madt::{
 };
 use acpi_tables::rsdp::Rsdp;
 use acpi_tables::xsdt::XSDT;
-use acpi_tables::Aml;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryError, GuestMemoryMmap};
 
 use super::dsdt;
@@ -87,7 +87,13 @@ impl Area {
 fn fadt(dsdt: u64) -> FADT {
     let port = |offset: u16| {
         let address = u64::from(POWER_PORT + offset);
-        GAS::new(AddressSpace::SystemIo, 8, 0, AccessSize::ByteAccess, address)
+        GAS::new(
+            AddressSpace::SystemIo,
+            8,
+            0,
+            AccessSize::ByteAccess,
+            address,
+        )
     };
     let mut fadt = FADTBuilder::new(OEM_ID, OEM_TABLE_ID, OEM_REVISION)
         .dsdt_64(dsdt)
@@ -134,8 +140,9 @@ mod tests {
 
     /// Follows an address the way a guest does; checks signature and checksum.
     fn table<'a>(area: &'a [u8], address: u64, signature: &[u8; 4]) -> &'a [u8] {
-        let at = (address - ACPI_START) as usize;
-        let table = &area[at..at + u32_at(area, at + 4) as usize];
+        let at = usize::try_from(address - ACPI_START).unwrap();
+        let len = usize::try_from(u32_at(area, at + 4)).unwrap();
+        let table = &area[at..at + len];
         assert_eq!(&table[..4], signature);
         assert_eq!(sum(table), 0, "checksum of {signature:?}");
         table

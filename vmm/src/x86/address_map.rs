@@ -89,7 +89,15 @@ mod tests {
 
     #[test]
     fn areas_never_overlap_and_add_up_to_the_ram_whatever_its_size() {
-        for size in [1, 0x9_fc00, 0x9_fc01, 0x10_0000, 0x10_0001, 1 << 21, 1 << 32] {
+        for size in [
+            1,
+            0x9_fc00,
+            0x9_fc01,
+            0x10_0000,
+            0x10_0001,
+            1 << 21,
+            1 << 32,
+        ] {
             let map = of_regions([(0, size)].into_iter());
             assert_eq!(map.iter().map(|area| area.len).sum::<u64>(), size);
             for pair in map.windows(2) {

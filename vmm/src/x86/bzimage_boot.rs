@@ -29,11 +29,7 @@ pub fn write(
     LinuxBootConfigurator::write_bootparams(&params, memory)
 }
 
-fn params(
-    header: setup_header,
-    initrd: Option<LoadedInitrd>,
-    map: &[Area],
-) -> boot_params {
+fn params(header: setup_header, initrd: Option<LoadedInitrd>, map: &[Area]) -> boot_params {
     let mut params = boot_params {
         hdr: header,
         acpi_rsdp_addr: ACPI_START,
@@ -91,11 +87,17 @@ mod tests {
         assert_eq!({ hdr.init_size }, 0x123_4000);
         assert_eq!({ hdr.type_of_loader }, 0xff);
         assert_eq!({ hdr.cmd_line_ptr }, 0x2_0000);
-        assert_eq!(({ hdr.ramdisk_image }, { hdr.ramdisk_size }), (0x600_0000, 0x1234));
+        assert_eq!(
+            ({ hdr.ramdisk_image }, { hdr.ramdisk_size }),
+            (0x600_0000, 0x1234)
+        );
         assert_eq!({ params.acpi_rsdp_addr }, 0xe_0000);
         assert_eq!(params.e820_entries, 1);
         let entry = params.e820_table[0];
-        assert_eq!(({ entry.addr }, { entry.size }, { entry.r#type }), (0x10_0000, 0x700_0000, 2));
+        assert_eq!(
+            ({ entry.addr }, { entry.size }, { entry.r#type }),
+            (0x10_0000, 0x700_0000, 2)
+        );
     }
 
     #[test]

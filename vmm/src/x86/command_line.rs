@@ -57,10 +57,14 @@ mod tests {
     #[test]
     fn a_line_of_exactly_the_maximum_is_passed_whole_and_terminated() {
         let memory = memory();
-        memory.write_slice(&[0xff; 4096], GuestAddress(CMDLINE_START)).unwrap();
+        memory
+            .write_slice(&[0xff; 4096], GuestAddress(CMDLINE_START))
+            .unwrap();
         write(&memory, &"x".repeat(2047), LINUX_MAX).unwrap();
         let mut read = [0xff; 2048];
-        memory.read_slice(&mut read, GuestAddress(CMDLINE_START)).unwrap();
+        memory
+            .read_slice(&mut read, GuestAddress(CMDLINE_START))
+            .unwrap();
         assert!(read[..2047].iter().all(|byte| *byte == b'x'));
         assert_eq!(read[2047], 0);
     }

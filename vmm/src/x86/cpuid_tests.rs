@@ -40,7 +40,9 @@ fn vcpu(cpus: u8, host: HostKind, id: u8) -> Vec<kvm_cpuid_entry2> {
 
 /// The leaf as the guest sees it: zero where there is none.
 fn leaf(entries: &[kvm_cpuid_entry2], function: u32, index: u32) -> kvm_cpuid_entry2 {
-    let mut found = entries.iter().filter(|e| e.function == function && e.index == index);
+    let mut found = entries
+        .iter()
+        .filter(|e| e.function == function && e.index == index);
     let first = found.next().copied().unwrap_or_default();
     assert!(found.next().is_none(), "leaf {function:#x}.{index} twice");
     first
@@ -83,7 +85,11 @@ fn the_guest_is_told_of_the_hypervisor_and_not_of_nested_virtualisation() {
         assert_eq!(one & (1 << 5), 0, "VMX");
         assert_eq!(leaf(&entries, 0x8000_0001, 0).ecx & (1 << 2), 0, "SVM");
         assert_eq!(leaf(&entries, 0x8000_000a, 0).edx, 0, "SVM features");
-        assert_eq!(leaf(&entries, 0x4000_0001, 0).eax, u32::MAX, "KVM features pass");
+        assert_eq!(
+            leaf(&entries, 0x4000_0001, 0).eax,
+            u32::MAX,
+            "KVM features pass"
+        );
         assert_eq!(leaf(&entries, 0xa, 0).eax, u32::MAX, "the PMU passes");
     }
 }
@@ -121,12 +127,24 @@ fn the_topology_is_one_package_of_single_threaded_cores() {
         let smt = leaf(&entries, 0xb, 0);
         assert_eq!((smt.eax, smt.ebx, smt.ecx), (0, 1, 0x100), "{cpus} CPUs");
         let core = leaf(&entries, 0xb, 1);
-        assert_eq!((core.eax, core.ebx, core.ecx), (bits, cores, 0x201), "{cpus} CPUs");
+        assert_eq!(
+            (core.eax, core.ebx, core.ecx),
+            (bits, cores, 0x201),
+            "{cpus} CPUs"
+        );
         let one = leaf(&entries, 0x1, 0);
         assert_eq!(one.ebx >> 16 & 0xff, 1 << bits, "{cpus} CPUs");
-        assert_eq!(one.edx >> 28 & 1, u32::from(cpus > 1), "HTT with {cpus} CPUs");
+        assert_eq!(
+            one.edx >> 28 & 1,
+            u32::from(cpus > 1),
+            "HTT with {cpus} CPUs"
+        );
         let size = leaf(&entries, 0x8000_0008, 0).ecx;
-        assert_eq!((size & 0xff, size >> 12 & 0xf), (cores - 1, bits), "{cpus} CPUs");
+        assert_eq!(
+            (size & 0xff, size >> 12 & 0xf),
+            (cores - 1, bits),
+            "{cpus} CPUs"
+        );
         assert_eq!(leaf(&entries, 0x1f, 0).ebx, 0, "no second opinion");
     }
 }
@@ -150,6 +168,14 @@ fn caches_up_to_level_2_belong_to_a_core_and_the_rest_to_all() {
     let cpuid = of_vcpu(&host, machine(4, HostKind::Native), 0).unwrap();
     let sharing = |index| leaf(cpuid.as_slice(), 0x4, index).eax >> 14 & 0xfff;
     assert_eq!((sharing(1), sharing(2), sharing(3)), (0, 0, 3));
-    assert_eq!(leaf(cpuid.as_slice(), 0x4, 9).eax, 0, "no cache stays no cache");
-    assert_eq!(leaf(cpuid.as_slice(), 0x4, 1).eax >> 26, 3, "cores of the package");
+    assert_eq!(
+        leaf(cpuid.as_slice(), 0x4, 9).eax,
+        0,
+        "no cache stays no cache"
+    );
+    assert_eq!(
+        leaf(cpuid.as_slice(), 0x4, 1).eax >> 26,
+        3,
+        "cores of the package"
+    );
 }

@@ -157,9 +157,17 @@ mod tests {
         let loaded = load(&path, &memory, 0x10_0000, 0x7fff_ffff);
         std::fs::remove_file(&path).unwrap();
         let loaded = loaded.unwrap();
-        assert_eq!(loaded, LoadedInitrd { start: (4 << 20) - 4096, len: 22 });
+        assert_eq!(
+            loaded,
+            LoadedInitrd {
+                start: (4 << 20) - 4096,
+                len: 22
+            }
+        );
         let mut read = [0; 22];
-        memory.read_slice(&mut read, GuestAddress(loaded.start)).unwrap();
+        memory
+            .read_slice(&mut read, GuestAddress(loaded.start))
+            .unwrap();
         assert_eq!(&read, b"contents of the initrd");
     }
 
@@ -172,6 +180,9 @@ mod tests {
         };
         assert!(message("/nonexistent/initrd").contains("No such file"));
         assert_eq!(message("/"), "kernel.initrd /: is not a regular file");
-        assert_eq!(message("/dev/null"), "kernel.initrd /dev/null: is not a regular file");
+        assert_eq!(
+            message("/dev/null"),
+            "kernel.initrd /dev/null: is not a regular file"
+        );
     }
 }

@@ -179,7 +179,9 @@ impl Image<'_> {
         let protected_mode_bytes = u64::from(header.syssize) * 16;
         self.check_len((setup_sectors + 1) * 512 + protected_mode_bytes)?;
         // Where it unpacks itself, with all the room it needs for that.
-        let unpacked_end = header.pref_address.saturating_add(u64::from(header.init_size));
+        let unpacked_end = header
+            .pref_address
+            .saturating_add(u64::from(header.init_size));
         self.check_ram(unpacked_end)?;
 
         let high = Some(GuestAddress(HIGH_RAM_START));
@@ -197,8 +199,11 @@ impl Image<'_> {
 
     fn load_elf(&mut self, memory: &GuestMemoryMmap) -> Result<LoadedKernel, KernelImageError> {
         let header: Elf64_Ehdr = self.read_struct(0)?;
-        if header.e_ident.get(elf::EI_CLASS as usize) != Some(&ELF_CLASS_64) {
+        if header.e_ident.get(elf::EI_CLASS) != Some(&ELF_CLASS_64) {
             return Err(self.bad("is a 32-bit ELF: use an x86-64 kernel"));
+        }
+        if header.e_type != ELF_TYPE_EXEC {
+            return Err(self.bad("is an ELF file, but not a kernel: its type is not EXEC"));
         }
         for n in 0..u64::from(header.e_phnum) {
             let at = header.e_phoff.saturating_add(n * PROGRAM_HEADER_BYTES);
@@ -260,6 +265,8 @@ impl Image<'_> {
 
 /// `ELFCLASS64`.
 const ELF_CLASS_64: u8 = 2;
+/// `ET_EXEC`, linked to a fixed address, as a kernel is and no shared object.
+const ELF_TYPE_EXEC: u16 = 2;
 /// Size of a program header of 64-bit ELF.
 const PROGRAM_HEADER_BYTES: u64 = 56;
 

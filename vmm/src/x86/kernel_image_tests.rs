@@ -6,7 +6,7 @@ use vm_memory::Bytes;
 
 use super::*;
 
-const RAM: u64 = 32 << 20;
+const RAM: usize = 32 << 20;
 
 /// Writes `bytes` to a file, loads it, and removes it again.
 fn load_bytes(name: &str, bytes: &[u8]) -> Result<LoadedKernel, KernelImageError> {
@@ -16,9 +16,9 @@ fn load_bytes(name: &str, bytes: &[u8]) -> Result<LoadedKernel, KernelImageError
 fn load_into(
     name: &str,
     bytes: &[u8],
-    ram: u64,
+    ram: usize,
 ) -> (Result<LoadedKernel, KernelImageError>, GuestMemoryMmap) {
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), ram)]).unwrap();
     let path = std::env::temp_dir().join(format!("kernel-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
     let loaded = load(&path, &memory);
@@ -52,6 +52,7 @@ fn bzimage() -> Vec<u8> {
 fn elf(note: bool) -> Vec<u8> {
     let mut image = vec![0; 64 + 2 * 56];
     put(&mut image, 0, b"\x7fELF\x02\x01\x01");
+    put(&mut image, 16, &2_u16.to_le_bytes()); // e_type: ET_EXEC
     put(&mut image, 24, &0x100_0000_u64.to_le_bytes()); // e_entry
     put(&mut image, 32, &64_u64.to_le_bytes()); // e_phoff
     put(&mut image, 54, &56_u16.to_le_bytes()); // e_phentsize
@@ -83,7 +84,10 @@ fn a_bzimage_is_entered_0x200_past_its_load_address() {
     assert_eq!(kernel.end, 0x110_0000, "where it unpacks itself");
     assert_eq!(kernel.initrd_addr_max, 0x7fff_ffff);
     assert_eq!(kernel.cmdline_max, 2047);
-    assert_eq!(memory.read_obj::<u64>(GuestAddress(0x10_0000)).unwrap(), 0xcccc_cccc_cccc_cccc);
+    assert_eq!(
+        memory.read_obj::<u64>(GuestAddress(0x10_0000)).unwrap(),
+        0xcccc_cccc_cccc_cccc
+    );
 }
 
 #[test]
@@ -93,7 +97,10 @@ fn an_elf_is_entered_at_its_pvh_note() {
     assert_eq!(kernel.entry, EntryState::Pvh(0x100_0040));
     assert_eq!(kernel.end, 0x100_0010);
     assert!(kernel.header.is_none());
-    assert_eq!(memory.read_obj::<u64>(GuestAddress(0x100_0000)).unwrap(), 0xcccc_cccc_cccc_cccc);
+    assert_eq!(
+        memory.read_obj::<u64>(GuestAddress(0x100_0000)).unwrap(),
+        0xcccc_cccc_cccc_cccc
+    );
 }
 
 #[test]
@@ -119,6 +126,7 @@ fn each_wrong_kernel_is_named_with_its_reason() {
         ("bz-large",     edit(bzimage(), 0x260, &[0, 0, 0, 0x10]),   "up to 272 MiB, and memory.size gives 32 MiB"),
         ("bz-overflow",  edit(bzimage(), 0x258, &[0xff; 8]),         "memory.size gives 32 MiB"),
         ("elf-no-note",  elf(false),                                 "without a PVH entry"),
+        ("elf-shared",   edit(elf(true), 16, &[3]),                  "not a kernel"),
         ("elf-32-bit",   edit(elf(true), 4, &[1]),                   "32-bit ELF"),
         ("elf-big",      edit(elf(true), 5, &[2]),                   "corrupt"),
         ("elf-header",   cut(elf(true), 40),                         "truncated in its header"),
@@ -142,5 +150,8 @@ fn what_is_no_file_is_not_opened() {
     let message = |path: &str| load(Path::new(path), &memory).unwrap_err().to_string();
     assert!(message("/nonexistent/vmlinux").contains("No such file"));
     assert_eq!(message("/"), "kernel.image /: is not a regular file");
-    assert_eq!(message("/dev/zero"), "kernel.image /dev/zero: is not a regular file");
+    assert_eq!(
+        message("/dev/zero"),
+        "kernel.image /dev/zero: is not a regular file"
+    );
 }

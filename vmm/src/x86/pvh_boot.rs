@@ -85,6 +85,9 @@ mod tests {
         assert_eq!(info.memmap_entries, 3);
         let third = GuestAddress(info.memmap_paddr + 2 * 24);
         let third: hvm_memmap_table_entry = memory.read_obj(third).unwrap();
-        assert_eq!((third.addr, third.size, third.type_), (0x10_0000, 7 << 20, 1));
+        assert_eq!(
+            (third.addr, third.size, third.type_),
+            (0x10_0000, 7 << 20, 1)
+        );
     }
 }
