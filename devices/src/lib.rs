@@ -10,3 +10,5 @@ pub mod balloon;
 pub mod interrupt;
 pub mod mmio_bus;
 pub mod serial;
+
+mod virtio;

@@ -6,14 +6,30 @@
 //! 4. `x86`, `kvm`: kernel, boot structures and vCPUs.
 //! 5. `run`: the machine is built, runs, and ends in an [`outcome::Verdict`].
 
+pub mod builder;
 pub mod config;
+pub mod console_input;
+pub mod console_output;
+pub mod console_panic;
+pub mod ending;
+pub mod event_loop;
+pub mod fault_injection;
+pub mod footprint;
 pub mod forced_exit;
+pub mod guest_lines;
 pub mod host;
 pub mod host_facts;
+pub mod kvm;
 pub mod logger;
+pub mod machine;
+pub mod memory;
+pub mod milestones;
 pub mod outcome;
 pub mod results;
 pub mod results_file;
+pub mod results_port;
+pub mod run;
 pub mod run_io;
 pub mod stop_signals;
 pub mod terminal;
+pub mod x86;

@@ -136,6 +136,9 @@ pub struct Timings {
     pub memory_ms: Option<f64>,
     /// Populating guest RAM, if asked for.
     pub prefault: Option<Prefault>,
+    /// What was seen of an empty pool; `None` where memory is reserved.
+    #[serde(default)]
+    pub pool_shortage: Option<PoolShortage>,
     /// vCPUs started.
     pub started_ms: Option<f64>,
     /// First line from the guest's init.
@@ -155,6 +158,16 @@ pub struct Prefault {
     pub ms: f64,
     /// GiB per second.
     pub gib_per_s: f64,
+}
+
+/// An empty huge page pool (`memory.overcommit`): vCPUs that touched new memory
+/// waited meanwhile, most of them inside KVM, where it cannot be counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolShortage {
+    /// Milliseconds during which the pool was empty, sampled ten times a second.
+    pub empty_ms: f64,
+    /// Accesses that KVM refused and a vCPU tried again.
+    pub refused: u64,
 }
 
 /// The VMM's own memory beside guest RAM, in bytes, when the guest's init was up.

@@ -1,9 +1,16 @@
 //! What the device counted: bytes reported, zeroed and released are three
 //! different things, and never mixed up.
 
+use std::sync::{Mutex, PoisonError};
+
 use serde::{Deserialize, Serialize};
 
 /// A reading of the counters. All cumulative since the device was made.
+///
+/// Always `reported_bytes >= zeroed_bytes` and `reported_bytes >=
+/// released_bytes`. Where DEVICE_INIT_REPORTED is negotiated, also
+/// `zeroed_bytes >= released_bytes` and `zeroed_bytes >= promised_bytes`
+/// unless a guest names the same byte twice in one report.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountersSnapshot {
     /// Reporting buffers completed.
@@ -26,6 +33,28 @@ pub struct CountersSnapshot {
     pub malformed_chains: u64,
     /// Ranges or pages named by the guest that are not guest RAM.
     pub not_ram: u64,
-    /// Ranges the host could not make zero; nothing was promised of them.
+    /// Ranges the host could not make zero or would not take back; nothing was
+    /// promised of them.
     pub zero_failures: u64,
+}
+
+/// The counters of a device. A reading is a consistent moment of all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    now: Mutex<CountersSnapshot>,
+}
+
+impl Counters {
+    /// Adds `amount` to one counter, which stops at its maximum: a guest can
+    /// report the same memory for ever.
+    pub(crate) fn add(&self, which: impl FnOnce(&mut CountersSnapshot) -> &mut u64, amount: u64) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = which(&mut now);
+        *counter = counter.saturating_add(amount);
+    }
+
+    /// Reads all of them at once.
+    pub(crate) fn snapshot(&self) -> CountersSnapshot {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

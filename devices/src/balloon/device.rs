@@ -2,15 +2,23 @@
 
 use std::io;
 use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
 
 use serde::{Deserialize, Serialize};
 use vm_memory::GuestMemoryMmap;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::counters::CountersSnapshot;
+use super::counters::{Counters, CountersSnapshot};
+use super::driver_view::DriverView;
+use super::epoll_glue::BalloonThread;
 use super::host_zeroes::{ZeroBy, ZeroGuestRange};
+use super::negotiation;
+use super::queue_work::{BalloonWork, pages_of};
 use crate::interrupt::Interrupt;
 use crate::mmio_bus::BusDevice;
+use crate::virtio::device::VirtioDevice;
+use crate::virtio::log_budget::LogBudget;
+use crate::virtio::mmio_transport::{MmioTransport, new_event};
 
 /// Length of the virtio-mmio register window: 0x100 of registers and the
 /// configuration space behind them (virtio 1.3, 4.2.2).
@@ -66,7 +74,13 @@ pub struct FeaturesSnapshot {
 }
 
 /// A balloon device with its thread.
-pub struct Balloon;
+pub struct Balloon {
+    transport: Arc<MmioTransport<DriverView>>,
+    counters: Arc<Counters>,
+    guest_pages: u64,
+    stop: EventFd,
+    thread: Option<JoinHandle<()>>,
+}
 
 impl Balloon {
     /// Makes the device and starts its thread.
@@ -75,25 +89,40 @@ impl Balloon {
     /// `InvalidInput` for an unsound `spec`; the errors of eventfd, epoll and
     /// thread creation.
     pub fn new(
-        _spec: BalloonSpec,
-        _memory: GuestMemoryMmap,
-        _ram: Arc<dyn ZeroGuestRange>,
-        _interrupt: Arc<dyn Interrupt>,
+        spec: BalloonSpec,
+        memory: GuestMemoryMmap,
+        ram: Arc<dyn ZeroGuestRange>,
+        interrupt: Arc<dyn Interrupt>,
     ) -> io::Result<Self> {
-        Ok(Self)
+        let offered = negotiation::offered(&spec)?;
+        let guest_pages = pages_of(&memory);
+        check_target(spec.target_pages, guest_pages)?;
+
+        let log = Arc::new(LogBudget::new());
+        let counters = Arc::new(Counters::default());
+        let view = DriverView::new(offered, spec.target_pages);
+        let transport = MmioTransport::new(view, memory.clone(), interrupt, Arc::clone(&log))?;
+        let transport = Arc::new(transport);
+        let counted = Arc::clone(&counters);
+        let work = BalloonWork::new(spec.on_report, memory, ram, counted, log);
+        let stop = new_event()?;
+        let thread = BalloonThread::new(Arc::clone(&transport), work);
+        let thread = Builder::new()
+            .name("balloon".to_owned())
+            .spawn(thread.prepare(stop.try_clone()?)?)?;
+        Ok(Self {
+            transport,
+            counters,
+            guest_pages,
+            stop,
+            thread: Some(thread),
+        })
     }
 
     /// The register window, [`MMIO_LEN`] bytes, for the MMIO bus.
     #[must_use]
     pub fn mmio(&self) -> Arc<dyn BusDevice> {
-        struct Nothing;
-        impl BusDevice for Nothing {
-            fn read(&self, _offset: u64, data: &mut [u8]) {
-                data.fill(0);
-            }
-            fn write(&self, _offset: u64, _data: &[u8]) {}
-        }
-        Arc::new(Nothing)
+        Arc::clone(&self.transport) as Arc<dyn BusDevice>
     }
 
     /// One event per queue index: the owner may bind number N to a write of N
@@ -101,21 +130,73 @@ impl Balloon {
     /// Without that, writes to [`Balloon::mmio`] do the same.
     #[must_use]
     pub fn queue_notify_events(&self) -> &[EventFd] {
-        &[]
+        self.transport.kicks()
     }
 
-    /// Reads the counters.
+    /// Reads the counters, all at the same moment.
     #[must_use]
     pub fn counters(&self) -> CountersSnapshot {
-        CountersSnapshot::default()
+        self.counters.snapshot()
     }
 
     /// Features offered and acknowledged.
     #[must_use]
     pub fn features(&self) -> FeaturesSnapshot {
-        FeaturesSnapshot::default()
+        let state = self.transport.lock();
+        FeaturesSnapshot {
+            offered: negotiation::names(state.device.offered()),
+            acknowledged: state.accepted().map(negotiation::names),
+        }
+    }
+
+    /// Asks the guest for another balloon size, in 4 KiB pages.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a size above that of guest RAM.
+    pub fn set_target_pages(&self, pages: u32) -> io::Result<()> {
+        check_target(pages, self.guest_pages)?;
+        self.transport
+            .change_config(|view| view.config.set_num_pages(pages));
+        Ok(())
+    }
+
+    /// Balloon size the guest says it has, in 4 KiB pages; more than it has
+    /// RAM is shown as all of it.
+    #[must_use]
+    pub fn actual_pages(&self) -> u64 {
+        let actual = self.transport.lock().device.config.actual();
+        u64::from(actual).min(self.guest_pages)
     }
 
     /// Stops the thread and waits for it. After this no guest memory is touched.
-    pub fn stop(&mut self) {}
+    pub fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        self.transport.stop();
+        if let Err(error) = self.stop.write(1) {
+            // It sleeps for ever now; but it touches nothing any more.
+            log::error!("the balloon thread was not woken to end: {error}");
+            return;
+        }
+        if thread.join().is_err() {
+            log::error!("the balloon thread had panicked");
+        }
+    }
+}
+
+impl Drop for Balloon {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn check_target(pages: u32, guest_pages: u64) -> io::Result<()> {
+    if u64::from(pages) <= guest_pages {
+        return Ok(());
+    }
+    let what = format!(
+        "a balloon of {pages} pages is larger than the guest's RAM of {guest_pages} pages (4 KiB)"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }

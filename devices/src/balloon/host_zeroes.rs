@@ -3,9 +3,14 @@
 //! A non-zero used length (and, with bit 7, a set bitmap bit) is made from a
 //! [`Zeroed`] and from nothing else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use thiserror::Error;
 
-use super::guest_range::GuestRange;
+use super::counters::Counters;
+use super::guest_range::{self, GuestRange};
+use super::work_unit::units;
+use crate::virtio::log_budget::LogBudget;
 
 /// How a range is to be made zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +72,9 @@ pub enum ZeroError {
 
 /// Effects on guest memory, provided by whoever owns the mapping.
 ///
-/// Called on the balloon thread only.
+/// Called on the balloon thread only, for at most one unit of work at a time:
+/// whole 1 GiB blocks to discard, 32 MiB otherwise. A reset of the device waits
+/// for the call that is under way, so it must come back.
 pub trait ZeroGuestRange: Send + Sync {
     /// Makes every byte of `range` read zero. A range may span memory regions
     /// and need not be aligned to anything.
@@ -84,4 +91,115 @@ pub trait ZeroGuestRange: Send + Sync {
     /// # Errors
     /// [`ZeroError`] if part of it is not RAM or the host refused.
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError>;
+}
+
+/// The effects of one request: counted, cut into units, and given up between
+/// two of them when the driver takes the queue away.
+pub(crate) struct HostWork<'a> {
+    /// Who can do it.
+    pub(crate) ram: &'a dyn ZeroGuestRange,
+    /// Where it is counted.
+    pub(crate) counters: &'a Counters,
+    /// Where failures are logged.
+    pub(crate) log: &'a LogBudget,
+    /// The request is of no interest any more.
+    pub(crate) cancel: &'a AtomicBool,
+}
+
+/// Room for [`HostWork::zero`], kept from request to request.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    merged: Vec<GuestRange>,
+    cuts: Vec<u64>,
+}
+
+impl HostWork<'_> {
+    /// Makes `wanted` read zero: what touches is joined before the call. Where
+    /// that fails, each of the wanted ranges is tried for itself, so that one
+    /// which cannot be zeroed does not take its neighbours along.
+    ///
+    /// `zeroed` gets the proofs: ascending and disjoint.
+    pub(crate) fn zero(
+        &self,
+        wanted: &[GuestRange],
+        by: ZeroBy,
+        scratch: &mut Scratch,
+        zeroed: &mut Vec<Zeroed>,
+    ) {
+        zeroed.clear();
+        let Scratch { merged, cuts } = scratch;
+        merged.clear();
+        merged.extend_from_slice(wanted);
+        guest_range::merge(merged);
+        for unit in merged.iter().flat_map(|range| units(*range, by)) {
+            if self.cancelled() {
+                return;
+            }
+            let error = match self.ram.zero(unit, by) {
+                Ok(proof) => {
+                    self.count(proof, zeroed);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            cuts.clear();
+            cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
+            cuts.retain(|cut| unit.start() < *cut && *cut < unit.end());
+            if cuts.is_empty() {
+                self.failed(&error);
+                continue;
+            }
+            cuts.sort_unstable();
+            cuts.dedup();
+            let mut rest = Some(unit);
+            for cut in cuts.iter().copied().chain([unit.end()]) {
+                let (part, after) = rest.map_or((None, None), |rest| rest.cut(cut));
+                rest = after;
+                let Some(part) = part.filter(|_| !self.cancelled()) else {
+                    return;
+                };
+                match self.ram.zero(part, by) {
+                    Ok(proof) => self.count(proof, zeroed),
+                    Err(error) => self.failed(&error),
+                }
+            }
+        }
+    }
+
+    /// Gives the whole backing pages in `ranges` back; returns the bytes.
+    pub(crate) fn release(&self, ranges: &[GuestRange]) -> u64 {
+        let mut released: u64 = 0;
+        let by = ZeroBy::Discarding;
+        for unit in ranges.iter().flat_map(|range| units(*range, by)) {
+            if self.cancelled() {
+                break;
+            }
+            match self.ram.release(unit) {
+                Ok(bytes) => released = released.saturating_add(bytes.min(unit.len())),
+                Err(error) => self.failed(&error),
+            }
+        }
+        released
+    }
+
+    /// Whether to stop where we are.
+    pub(crate) fn cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, proof: Zeroed, zeroed: &mut Vec<Zeroed>) {
+        let len = proof.range().len();
+        self.counters.add(|c| &mut c.zeroed_bytes, len);
+        let released = proof.released().min(len);
+        self.counters.add(|c| &mut c.released_bytes, released);
+        zeroed.push(proof);
+    }
+
+    fn failed(&self, error: &ZeroError) {
+        match error {
+            ZeroError::NotRam(_) => self.counters.add(|c| &mut c.not_ram, 1),
+            ZeroError::Host { .. } => self.counters.add(|c| &mut c.zero_failures, 1),
+        }
+        self.log.warn(format_args!("{error}"));
+    }
 }

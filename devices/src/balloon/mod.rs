@@ -6,3 +6,16 @@ pub mod counters;
 pub mod device;
 pub mod guest_range;
 pub mod host_zeroes;
+
+mod config_space;
+mod driver_view;
+mod epoll_glue;
+mod guest_inflates;
+mod guest_may_skip;
+mod guest_reports;
+mod negotiation;
+mod pfn_stream;
+mod queue_map;
+mod queue_work;
+mod spec;
+mod work_unit;

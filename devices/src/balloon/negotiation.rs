@@ -1,0 +1,64 @@
+//! What the device offers, and which accepted sets it can work with.
+
+use std::io;
+
+use super::device::BalloonSpec;
+use super::spec::{DEFLATE_ON_OOM, DEVICE_INIT_REPORTED, NAMES, PAGE_REPORTING};
+use crate::virtio::device::Refused;
+use crate::virtio::features::{Features, RING_EVENT_IDX, VERSION_1};
+
+/// Features that mean nothing without another one.
+const NEEDS: [(Features, Features); 1] = [(DEVICE_INIT_REPORTED, PAGE_REPORTING)];
+
+/// The offered set of `spec`: exactly what it asks for and the device serves.
+///
+/// # Errors
+/// `InvalidInput` for a spec that promises what cannot be held.
+pub(crate) fn offered(spec: &BalloonSpec) -> io::Result<Features> {
+    let unsound = |what| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    if spec.device_init_reported && !spec.reporting {
+        return unsound("device_init_reported needs reporting");
+    }
+    if spec.device_init_reported && spec.on_report.zero_by().is_none() {
+        return unsound("device_init_reported needs an on_report that zeroes, not keep");
+    }
+    Ok(VERSION_1
+        .with(RING_EVENT_IDX)
+        .with_if(DEFLATE_ON_OOM, spec.deflate_on_oom)
+        .with_if(PAGE_REPORTING, spec.reporting)
+        .with_if(DEVICE_INIT_REPORTED, spec.device_init_reported))
+}
+
+/// Whether the device can work with what the driver accepts of `offered`.
+///
+/// # Errors
+/// Which bits it cannot.
+pub(crate) fn check_accepted(offered: Features, accepted: Features) -> Result<(), Refused> {
+    let extra = accepted.without(offered);
+    if !extra.is_none() {
+        let bits: Vec<_> = extra.bits().collect();
+        return Err(Refused(format!("bits {bits:?} were not offered")));
+    }
+    if !accepted.contains(VERSION_1) {
+        return Err(Refused(
+            "a driver without VERSION_1 is not supported".to_owned(),
+        ));
+    }
+    for (feature, needed) in NEEDS {
+        if accepted.contains(feature) && !accepted.contains(needed) {
+            let [feature, needed] = [feature, needed].map(|set| names(set).join(" "));
+            return Err(Refused(format!("{feature} needs {needed}")));
+        }
+    }
+    Ok(())
+}
+
+/// The bits of `set` by name, ascending.
+pub(crate) fn names(set: Features) -> Vec<String> {
+    set.bits()
+        .map(|bit| {
+            let named = NAMES.iter().find(|(one, _)| *one == Features::bit(bit));
+            named.map_or_else(|| format!("bit {bit}"), |(_, name)| (*name).to_owned())
+        })
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! Numbers of the balloon device from the specification (virtio 1.3, 5.5) and
+//! from the proposal for DEVICE_INIT_REPORTED (virtio-spec issue 244).
+
+use crate::virtio::features::{Features, RING_EVENT_IDX, VERSION_1};
+
+/// Device type (5.5.1). Equal to `VIRTIO_ID_BALLOON`.
+pub(crate) const DEVICE_ID: u32 = virtio_bindings::virtio_ids::VIRTIO_ID_BALLOON;
+
+/// log2 of the unit of page numbers, whatever the guest's page size (5.5.6).
+pub(crate) const PFN_SHIFT: u32 = 12;
+/// Bytes of one page number: a 32-bit little-endian word (5.5.6.1).
+pub(crate) const PFN_BYTES: usize = 4;
+
+/// Statistics queue (5.5.3).
+pub(crate) const STATS_VQ: Features = Features::bit(1);
+/// The guest may deflate by itself when it runs out of memory.
+pub(crate) const DEFLATE_ON_OOM: Features = Features::bit(2);
+/// Free page hinting queue.
+pub(crate) const FREE_PAGE_HINT: Features = Features::bit(3);
+/// Free page reporting queue.
+pub(crate) const PAGE_REPORTING: Features = Features::bit(5);
+/// Reported pages read zero up to the used length (virtio-spec issue 244).
+pub(crate) const DEVICE_INIT_REPORTED: Features = Features::bit(6);
+
+/// Every feature bit this device may offer, by name.
+pub(crate) const NAMES: [(Features, &str); 5] = [
+    (DEFLATE_ON_OOM, "DEFLATE_ON_OOM"),
+    (PAGE_REPORTING, "PAGE_REPORTING"),
+    (DEVICE_INIT_REPORTED, "DEVICE_INIT_REPORTED"),
+    (RING_EVENT_IDX, "RING_EVENT_IDX"),
+    (VERSION_1, "VERSION_1"),
+];
+
+/// Indices in either numbering: inflate, deflate, stats, hinting, reporting
+/// (5.5.2).
+pub(crate) const QUEUES: usize = 5;
+/// Inflate and deflate always exist, at 0 and 1; the others are optional.
+pub(crate) const FIRST_OPTIONAL_QUEUE: usize = 2;
+
+/// Size of every queue. Linux needs at least 32 entries for reporting, or its
+/// driver does not probe; it fills up to 256 page numbers into one inflate
+/// request, but waits for each.
+pub(crate) const QUEUE_SIZE: u16 = 256;
+
+/// num_pages: the size the device asks for, in 4 KiB pages (5.5.4).
+pub(crate) const CONFIG_NUM_PAGES: usize = 0;
+/// actual: the size the driver says it has.
+pub(crate) const CONFIG_ACTUAL: usize = 4;
+/// Length of the configuration space without hinting and poison.
+pub(crate) const CONFIG_LEN: usize = 8;

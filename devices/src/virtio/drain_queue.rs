@@ -1,0 +1,220 @@
+//! The worker's way through a queue: take a chain, do its work unlocked,
+//! publish the result; then one interrupt for the batch.
+
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
+use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
+
+use super::chain::{self, Buffer, Malformed};
+use super::device::VirtioDevice;
+use super::mmio_registers as reg;
+use super::mmio_transport::MmioTransport;
+
+/// Chains completed at most before the driver is interrupted and other queues
+/// get their turn: what Linux puts into one page report.
+const CHAINS_PER_BATCH: usize = 32;
+
+/// What a device does with the chains of its queues. Called on the worker's
+/// thread, with nothing locked.
+pub(crate) trait QueueWork<A> {
+    /// Does what the chain of queue `index` asks and returns its used length.
+    /// Must look at `cancel` between units of work and return at once, with
+    /// anything, when it is set: the result is then dropped.
+    fn handle(&mut self, active: &A, index: usize, chain: &[Buffer], cancel: &AtomicBool) -> u32;
+
+    /// The chain just handled was published with this used length.
+    fn published(&mut self, active: &A, index: usize, used: u32);
+
+    /// A malformed chain was published with used length 0.
+    fn malformed(&mut self, index: usize, why: &Malformed);
+}
+
+/// A chain taken from the available ring. Completing consumes it, so that it
+/// is not completed twice.
+#[must_use]
+struct Popped {
+    head: u16,
+}
+
+enum Next {
+    Chain(Popped),
+    Malformed(Popped, Malformed),
+    Empty,
+    /// The queue was taken away, or the ring is broken.
+    Stopped,
+}
+
+/// The worker's hold on one queue. While it exists a reset waits.
+struct Session<'a, D: VirtioDevice> {
+    transport: &'a MmioTransport<D>,
+    index: usize,
+    published: bool,
+}
+
+/// Works off queue `index`, up to a batch; returns whether there may be more.
+/// `chain` is scratch space.
+pub(crate) fn drain<D: VirtioDevice>(
+    transport: &MmioTransport<D>,
+    index: usize,
+    chain: &mut Vec<Buffer>,
+    work: &mut impl QueueWork<D::Active>,
+) -> bool {
+    let Some((mut session, active)) = Session::begin(transport, index) else {
+        return false;
+    };
+    if session.suppress_kicks().is_none() {
+        return false;
+    }
+    for _ in 0..CHAINS_PER_BATCH {
+        match session.next(chain) {
+            Next::Chain(popped) => {
+                let used = work.handle(&active, index, chain, transport.cancel());
+                if session.complete(popped, used).is_none() {
+                    return false;
+                }
+                work.published(&active, index, used);
+            }
+            Next::Malformed(popped, why) => {
+                if session.complete(popped, 0).is_none() {
+                    return false;
+                }
+                work.malformed(index, &why);
+            }
+            Next::Empty => match session.await_kicks() {
+                Some(true) => {}
+                Some(false) => {
+                    session.interrupt();
+                    return false;
+                }
+                None => return false,
+            },
+            Next::Stopped => return false,
+        }
+    }
+    session.interrupt();
+    true
+}
+
+impl<'a, D: VirtioDevice> Session<'a, D> {
+    fn begin(transport: &'a MmioTransport<D>, index: usize) -> Option<(Self, D::Active)> {
+        let mut state = transport.lock();
+        let active = state.running()?;
+        state.slots.get_mut(index)?.queue_mut()?;
+        // There is one worker, so nothing is in its hands yet.
+        state.busy = Some(index);
+        transport.cancel().store(false, Ordering::Relaxed);
+        let session = Self {
+            transport,
+            index,
+            published: false,
+        };
+        Some((session, active))
+    }
+
+    /// Runs one step on the ring under the lock. `None` if the queue is no
+    /// longer ours, or if the step failed, after which the device needs a
+    /// reset.
+    fn step<T>(
+        &self,
+        step: impl FnOnce(&mut Queue, &GuestMemoryMmap) -> Result<T, BrokenRing>,
+    ) -> Option<T> {
+        let mut state = self.transport.lock();
+        if self.transport.cancel().load(Ordering::Relaxed) {
+            return None;
+        }
+        let queue = state.slots.get_mut(self.index)?.queue_mut()?;
+        match step(queue, self.transport.memory()) {
+            Ok(value) => Some(value),
+            Err(BrokenRing(why)) => {
+                let why = format!("queue {}: {why}", self.index);
+                self.transport.need_reset(&mut state, &why);
+                None
+            }
+        }
+    }
+
+    fn next(&mut self, chain: &mut Vec<Buffer>) -> Next {
+        let next = self.step(|queue, memory| {
+            let head = match queue.iter(memory)?.next() {
+                Some(chain) => chain.head_index(),
+                None => return Ok(Next::Empty),
+            };
+            let size = queue.size();
+            if head >= size {
+                // It has no place in the used ring, so it cannot be completed.
+                let why = format!("head {head} is outside the table of {size}");
+                return Err(BrokenRing(why));
+            }
+            let walked = chain::walk(memory, queue.desc_table(), size, head, chain);
+            let popped = Popped { head };
+            Ok(match walked {
+                Ok(()) => Next::Chain(popped),
+                Err(why) => Next::Malformed(popped, why),
+            })
+        });
+        next.unwrap_or(Next::Stopped)
+    }
+
+    fn complete(&mut self, popped: Popped, used: u32) -> Option<()> {
+        self.step(|queue, memory| Ok(queue.add_used(memory, popped.head, used)?))?;
+        self.published = true;
+        Some(())
+    }
+
+    fn suppress_kicks(&self) -> Option<()> {
+        self.step(|queue, memory| Ok(queue.disable_notification(memory)?))
+    }
+
+    /// Asks for kicks again; true if chains came in meanwhile.
+    fn await_kicks(&self) -> Option<bool> {
+        self.step(|queue, memory| Ok(queue.enable_notification(memory)?))
+    }
+
+    /// Interrupts the driver if anything was published and it wants to know.
+    fn interrupt(&self) {
+        if !self.published {
+            return;
+        }
+        let wanted = self.step(wants_interrupt);
+        if wanted == Some(true) {
+            let mut state = self.transport.lock();
+            if !self.transport.cancel().load(Ordering::Relaxed) {
+                self.transport.interrupt(&mut state, reg::INTERRUPT_USED);
+            }
+        }
+    }
+}
+
+impl<D: VirtioDevice> Drop for Session<'_, D> {
+    fn drop(&mut self) {
+        let mut state = self.transport.lock();
+        state.busy = None;
+        drop(state);
+        self.transport.released();
+    }
+}
+
+/// What the driver wants to be told about used entries (2.7.7).
+fn wants_interrupt(queue: &mut Queue, memory: &GuestMemoryMmap) -> Result<bool, BrokenRing> {
+    if queue.event_idx_enabled() {
+        return Ok(queue.needs_notification(memory)?);
+    }
+    // virtio-queue does not look at the flag. The entries must be visible
+    // before it is read.
+    fence(Ordering::SeqCst);
+    let flags: u16 = memory
+        .load(GuestAddress(queue.avail_ring()), Ordering::Relaxed)
+        .map_err(virtio_queue::Error::GuestMemory)?;
+    Ok(u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
+}
+
+/// A ring the device cannot go on with.
+struct BrokenRing(String);
+
+impl From<virtio_queue::Error> for BrokenRing {
+    fn from(error: virtio_queue::Error) -> Self {
+        Self(error.to_string())
+    }
+}

@@ -1,0 +1,165 @@
+//! The registers of one queue, and the checks before the device touches it.
+
+use thiserror::Error;
+use virtio_queue::{Queue, QueueT};
+use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+use super::features::{Features, RING_EVENT_IDX};
+
+/// One queue index: what the driver wrote, and the queue made of it.
+#[derive(Debug, Default)]
+pub(crate) struct QueueSlot {
+    /// QueueSize as written; `None` before the first write, which means the
+    /// maximum.
+    size: Option<u32>,
+    descriptors: u64,
+    available: u64,
+    used: u64,
+    /// Present while QueueReady reads 1.
+    queue: Option<Queue>,
+    /// The driver wrote 0 to QueueReady and waits for the worker to let go.
+    closing: bool,
+}
+
+/// Which half of an address a register holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Half {
+    /// Bits 0 to 31.
+    Low,
+    /// Bits 32 to 63.
+    High,
+}
+
+/// Which of the three areas of a split ring (virtio 1.3, 2.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Area {
+    /// Descriptor table.
+    Descriptors,
+    /// Available ring, written by the driver.
+    Available,
+    /// Used ring, written by the device.
+    Used,
+}
+
+/// Why a queue cannot be made ready.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub(crate) enum QueueError {
+    #[error("queue size {size} is not a power of two from 1 to {max}")]
+    Size { size: u32, max: u16 },
+    #[error("{area:?} at {addr:#x} is not aligned to {align} bytes, or is at 0")]
+    Address { area: Area, addr: u64, align: u64 },
+    #[error("{area:?} at {addr:#x}, {len} bytes, is not all guest RAM")]
+    NotRam { area: Area, addr: u64, len: u64 },
+}
+
+impl Area {
+    /// Alignment in bytes (2.7, table of the three areas).
+    const fn align(self) -> u64 {
+        match self {
+            Self::Descriptors => 16,
+            Self::Available => 2,
+            Self::Used => 4,
+        }
+    }
+
+    /// Length in bytes for a queue of `size`, with the index for event
+    /// suppression at its end.
+    const fn len(self, size: u64) -> u64 {
+        match self {
+            Self::Descriptors => 16 * size,
+            Self::Available => 6 + 2 * size,
+            Self::Used => 6 + 8 * size,
+        }
+    }
+
+    fn check(self, memory: &GuestMemoryMmap, addr: u64, size: u64) -> Result<(), QueueError> {
+        let (area, align, len) = (self, self.align(), self.len(size));
+        // Address 0 is what an unset register holds.
+        if addr == 0 || addr % align != 0 {
+            return Err(QueueError::Address { area, addr, align });
+        }
+        let inside = usize::try_from(len)
+            .is_ok_and(|len| GuestMemoryBackend::check_range(memory, GuestAddress(addr), len));
+        inside
+            .then_some(())
+            .ok_or(QueueError::NotRam { area, addr, len })
+    }
+}
+
+impl QueueSlot {
+    /// QueueSize.
+    pub(crate) fn set_size(&mut self, size: u32) {
+        self.size = Some(size);
+    }
+
+    /// One of the six address registers.
+    pub(crate) fn set_address(&mut self, area: Area, half: Half, value: u32) {
+        let addr = match area {
+            Area::Descriptors => &mut self.descriptors,
+            Area::Available => &mut self.available,
+            Area::Used => &mut self.used,
+        };
+        *addr = match half {
+            Half::Low => *addr & !u64::from(u32::MAX) | u64::from(value),
+            Half::High => *addr & u64::from(u32::MAX) | u64::from(value) << 32,
+        };
+    }
+
+    /// What QueueReady reads.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.queue.is_some()
+    }
+
+    /// The queue, if the worker may use it.
+    pub(crate) fn queue_mut(&mut self) -> Option<&mut Queue> {
+        self.queue.as_mut().filter(|_| !self.closing)
+    }
+
+    /// QueueReady = 1: checks everything and makes the queue.
+    pub(crate) fn open(
+        &mut self,
+        memory: &GuestMemoryMmap,
+        max: u16,
+        accepted: Features,
+    ) -> Result<(), QueueError> {
+        let size = self.size.unwrap_or(max.into());
+        let refused = QueueError::Size { size, max };
+        let size = u16::try_from(size).ok().filter(|size| *size <= max);
+        let Some(size) = size.filter(|size| size.is_power_of_two()) else {
+            return Err(refused);
+        };
+        Area::Descriptors.check(memory, self.descriptors, size.into())?;
+        Area::Available.check(memory, self.available, size.into())?;
+        Area::Used.check(memory, self.used, size.into())?;
+
+        // virtio-queue checks again; its errors cannot come up after the above.
+        let mut queue = Queue::new(size).map_err(|_| refused)?;
+        let descriptors = GuestAddress(self.descriptors);
+        let available = GuestAddress(self.available);
+        let used = GuestAddress(self.used);
+        let addresses = queue
+            .try_set_desc_table_address(descriptors)
+            .and_then(|()| queue.try_set_avail_ring_address(available))
+            .and_then(|()| queue.try_set_used_ring_address(used));
+        addresses.map_err(|_| QueueError::Address {
+            area: Area::Descriptors,
+            addr: self.descriptors,
+            align: Area::Descriptors.align(),
+        })?;
+        queue.set_event_idx(accepted.contains(RING_EVENT_IDX));
+        queue.set_ready(true);
+        self.queue = Some(queue);
+        Ok(())
+    }
+
+    /// QueueReady = 0, first half: the worker may not start on it any more.
+    pub(crate) fn start_closing(&mut self) {
+        self.closing = true;
+    }
+
+    /// QueueReady = 0, second half: the worker has let go of it.
+    pub(crate) fn close(&mut self) {
+        self.closing = false;
+        self.queue = None;
+    }
+}

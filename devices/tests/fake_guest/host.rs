@@ -1,0 +1,138 @@
+//! The host's side: an interrupt line that counts, RAM that can be zeroed.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+
+use devices::balloon::guest_range::GuestRange;
+use devices::balloon::host_zeroes::{ZeroBy, ZeroError, ZeroGuestRange, Zeroed};
+use devices::interrupt::Interrupt;
+use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
+
+use super::HUGE;
+
+/// Counts interrupts.
+#[derive(Default)]
+pub struct FakeLine {
+    raised: AtomicUsize,
+}
+
+impl FakeLine {
+    pub fn raised(&self) -> usize {
+        self.raised.load(Ordering::SeqCst)
+    }
+}
+
+impl Interrupt for FakeLine {
+    fn trigger(&self) -> io::Result<()> {
+        self.raised.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// One call the device made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Zero(GuestRange, ZeroBy),
+    Release(GuestRange),
+}
+
+/// Guest RAM on pages of 2 MiB that can really be zeroed, and made to fail.
+pub struct FakeRam {
+    memory: GuestMemoryMmap,
+    failing: Mutex<Vec<GuestRange>>,
+    calls: Mutex<Vec<Call>>,
+    /// While true, calls wait (and are in `waiting`).
+    closed: Mutex<bool>,
+    opened: Condvar,
+    waiting: AtomicUsize,
+}
+
+impl FakeRam {
+    pub fn new(memory: GuestMemoryMmap) -> Self {
+        Self {
+            memory,
+            failing: Mutex::default(),
+            calls: Mutex::default(),
+            closed: Mutex::new(false),
+            opened: Condvar::new(),
+            waiting: AtomicUsize::new(0),
+        }
+    }
+
+    /// Every call that touches `range` fails from now on, having made a mess.
+    pub fn fail(&self, range: GuestRange) {
+        self.failing.lock().unwrap().push(range);
+    }
+
+    /// What was called, in order.
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// Lets calls wait until [`FakeRam::open`].
+    pub fn close(&self) {
+        *self.closed.lock().unwrap() = true;
+    }
+
+    pub fn open(&self) {
+        *self.closed.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    /// Calls that wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    fn begin(&self, call: Call, range: GuestRange) -> Result<(), ZeroError> {
+        self.calls.lock().unwrap().push(call);
+        let closed = self.closed.lock().unwrap();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let open = self.opened.wait_while(closed, |closed| *closed).unwrap();
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        drop(open);
+
+        let (start, len) = (GuestAddress(range.start()), range.len() as usize);
+        if !GuestMemoryBackend::check_range(&self.memory, start, len) {
+            return Err(ZeroError::NotRam(range));
+        }
+        let failing = self.failing.lock().unwrap();
+        let fails = |bad: &GuestRange| bad.start() < range.end() && range.start() < bad.end();
+        if failing.iter().any(fails) {
+            self.memory.write_slice(&vec![0x5a; len], start).unwrap();
+            return Err(ZeroError::Host { range, errno: 22 });
+        }
+        Ok(())
+    }
+
+    /// Bytes of the whole backing pages inside `range`.
+    fn whole_pages(range: GuestRange) -> (u64, u64) {
+        let first = range.start().next_multiple_of(HUGE);
+        let len = (range.end() - range.end() % HUGE).saturating_sub(first);
+        (first, len)
+    }
+}
+
+impl ZeroGuestRange for FakeRam {
+    fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
+        self.begin(Call::Zero(range, by), range)?;
+        let zeros = vec![0; range.len() as usize];
+        self.memory
+            .write_slice(&zeros, GuestAddress(range.start()))
+            .unwrap();
+        let released = match by {
+            ZeroBy::Discarding => Self::whole_pages(range).1,
+            ZeroBy::Writing => 0,
+        };
+        Ok(Zeroed::vouch(range, released))
+    }
+
+    fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
+        self.begin(Call::Release(range), range)?;
+        let (first, len) = Self::whole_pages(range);
+        let zeros = vec![0; len as usize];
+        self.memory.write_slice(&zeros, GuestAddress(first)).ok();
+        Ok(len)
+    }
+}

@@ -1,0 +1,208 @@
+//! The proof of `Zeroed`: the one place that knows mapping, alignment and call.
+//!
+//! Every byte that is vouched for is one of these, never "the call returned 0":
+//!
+//! 1. **stored**: this module stored zeros to it;
+//! 2. **absent**: in a private mapping, its page table entry was seen empty (or
+//!    mapping the zero page) *after* everything else was done, so that the next
+//!    access finds a fresh zero page;
+//! 3. **dropped or punched**: removed from, or zeroed in, the file of a shared
+//!    mapping, by a call whose effect on this very backing was seen in the
+//!    [self-test](super::self_test), with pages counted wholly or partly exactly
+//!    as the kernel counts them.
+//!
+//! Memory that was never populated falls under 2 and costs one system call; it
+//! is never faulted in, neither to zero it nor to find out.
+//!
+//! The guest promised not to touch what it reported. One that does it all the
+//! same can race with any of this and find the zeros overwritten, in its own
+//! memory; the host loses nothing. For the same reason a wrong count of released
+//! bytes is all that such a guest can cause here.
+//!
+//! No store here can raise SIGBUS on an empty pool: absent pages are not stored
+//! to, and pages of a pool are populated first by a call that fails instead.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use devices::balloon::guest_range::GuestRange;
+use devices::balloon::host_zeroes::{ZeroBy, ZeroError, ZeroGuestRange, Zeroed};
+use vm_memory::GuestMemoryMmap;
+
+use super::mapping::Backing;
+use super::piece::{Advice, Piece};
+use super::residency::{Residency, Run};
+
+/// Why a discarded page can be taken to read zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DiscardProof {
+    /// Each time, by seeing that the page is gone; what is not gone is written.
+    ByAbsence,
+    /// The self-test saw the call work on this backing.
+    BySelfTest,
+    /// None: nothing is discarded where zero is promised, only written.
+    None,
+}
+
+/// Makes ranges of guest RAM read zero, and gives memory back to the host.
+pub(super) struct GuestRamZeroer {
+    pub(super) memory: GuestMemoryMmap,
+    pub(super) backing: Backing,
+    pub(super) residency: Residency,
+    pub(super) discard_proof: DiscardProof,
+    /// The lost reservation of a shared mapping was logged.
+    pub(super) reservation_lost: AtomicBool,
+}
+
+impl ZeroGuestRange for GuestRamZeroer {
+    fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
+        let released = self.in_pieces(range, |piece| match by {
+            ZeroBy::Discarding => self.zero_by_discarding(piece),
+            ZeroBy::Writing => self.zero_in_place(piece, &mut |_| {}).map(|()| 0),
+        })?;
+        Ok(Zeroed::vouch(range, released))
+    }
+
+    fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
+        self.in_pieces(range, |piece| {
+            let Some(whole) = piece.whole_pages(self.backing.page) else {
+                return Ok(0);
+            };
+            let before = self.present_bytes(whole)?;
+            self.discard(whole)?;
+            Ok(before.saturating_sub(self.present_bytes(whole)?))
+        })
+    }
+}
+
+impl GuestRamZeroer {
+    /// Applies `act` to every piece of `range` and adds up; does nothing if part
+    /// of it is not RAM.
+    fn in_pieces(
+        &self,
+        range: GuestRange,
+        act: impl Fn(Piece<'_>) -> io::Result<u64>,
+    ) -> Result<u64, ZeroError> {
+        Piece::of_range(&self.memory, range)
+            .ok_or(ZeroError::NotRam(range))?
+            .into_iter()
+            .try_fold(0, |sum, piece| act(piece).map(|bytes| sum + bytes))
+            .map_err(|error| ZeroError::Host {
+                range,
+                errno: error.raw_os_error().unwrap_or(libc::EIO),
+            })
+    }
+
+    /// Returns the bytes released.
+    fn zero_by_discarding(&self, piece: Piece<'_>) -> io::Result<u64> {
+        let whole = piece
+            .whole_pages(self.backing.page)
+            .filter(|_| self.discard_proof != DiscardProof::None);
+        let Some(whole) = whole else {
+            return self.zero_in_place(piece, &mut |_| {}).map(|()| 0);
+        };
+
+        let mut anything = false;
+        let mut before = 0;
+        self.residency.visit_runs(piece, &mut |run| {
+            anything = true;
+            before += present_bytes_in(run, whole);
+            Ok(())
+        })?;
+        if !anything && !self.backing.shared {
+            return Ok(0);
+        }
+        if self.discard(whole).is_err() {
+            // Locked memory, for one. Writing is always possible.
+            return self.zero_in_place(piece, &mut |_| {}).map(|()| 0);
+        }
+        if self.discard_proof == DiscardProof::ByAbsence {
+            // Also looks at what should be gone, and writes what is not.
+            let mut left = 0;
+            self.zero_in_place(piece, &mut |run| left += present_bytes_in(run, whole))?;
+            return Ok(before.saturating_sub(left));
+        }
+        let edges = [
+            piece.part(piece.start(), whole.start()),
+            piece.part(whole.end(), piece.end()),
+        ];
+        for edge in edges.into_iter().flatten() {
+            self.zero_in_place(edge, &mut |_| {})?;
+        }
+        Ok(before)
+    }
+
+    /// Stores zeros wherever there may be memory and leaves absent what is
+    /// absent; `written` hears of every run stored to.
+    fn zero_in_place(&self, piece: Piece<'_>, written: &mut dyn FnMut(Run<'_>)) -> io::Result<()> {
+        let mut done = piece.start();
+        self.residency.visit_runs(piece, &mut |run| {
+            self.zero_absent(piece.part(done, run.piece.start()))?;
+            self.store_zeros(run.piece)?;
+            written(run);
+            done = run.piece.end();
+            Ok(())
+        })?;
+        self.zero_absent(piece.part(done, piece.end()))
+    }
+
+    /// What no page table entry of this process maps reads zero in a private
+    /// mapping. Of a shared one only the file knows.
+    fn zero_absent(&self, gap: Option<Piece<'_>>) -> io::Result<()> {
+        match gap {
+            Some(gap) if self.backing.shared => gap.punch_hole(),
+            _ => Ok(()),
+        }
+    }
+
+    fn store_zeros(&self, piece: Piece<'_>) -> io::Result<()> {
+        if self.backing.is_hugetlb() {
+            // On a page that is there this only looks (0.6 us for 2 MiB). On
+            // one that is not, or was lost to a hardware error, it fails where
+            // a store would raise SIGBUS. Other memory faults only when the
+            // host is out of memory, which does not end in SIGBUS.
+            piece.in_host_pages().advise(Advice::PopulateWrite)?;
+        }
+        piece.store_zeros();
+        Ok(())
+    }
+
+    /// Gives whole backing pages back to the host.
+    pub(super) fn discard(&self, whole: Piece<'_>) -> io::Result<()> {
+        if !self.backing.shared {
+            return whole.advise(Advice::DontNeed);
+        }
+        // Not MADV_DONTNEED: on a shared mapping it returns 0, and the file
+        // keeps page and contents.
+        whole.punch_hole()?;
+        if self.backing.is_hugetlb() && self.backing.reserved {
+            // A private mapping gets its reservation back with the page.
+            if let Err(error) = whole.reserve_again()
+                && !self.reservation_lost.swap(true, Ordering::Relaxed)
+            {
+                log::warn!(
+                    "huge pages given back could not be reserved again ({error}): \
+                     the guest waits if the pool is empty when it wants them"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of `piece` that are certainly in RAM.
+    pub(super) fn present_bytes(&self, piece: Piece<'_>) -> io::Result<u64> {
+        let mut bytes = 0;
+        self.residency.visit_runs(piece, &mut |run| {
+            bytes += present_bytes_in(run, piece);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+}
+
+fn present_bytes_in(run: Run<'_>, piece: Piece<'_>) -> u64 {
+    match run.piece.overlap(piece) {
+        Some(overlap) if run.present => overlap.len() as u64,
+        _ => 0,
+    }
+}

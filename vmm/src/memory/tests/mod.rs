@@ -1,0 +1,13 @@
+//! Tests on real memory of the host. Those that need a hugetlb pool grow it and
+//! put it back ([`pool_guard`]); without permission they say so and skip.
+
+mod absent_memory;
+mod creating;
+mod guest;
+mod pool_guard;
+mod populating;
+mod releasing;
+mod swapped;
+mod untrusted_calls;
+mod without_proof;
+mod zeroing;

@@ -1,0 +1,100 @@
+//! One run, from a configuration to its results.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use devices::balloon::counters::CountersSnapshot;
+use devices::balloon::device::FeaturesSnapshot;
+
+use crate::builder::{self, Ends};
+use crate::config::Config;
+use crate::console_input::ConsoleInput;
+use crate::ending::{StopCause, Stopper};
+use crate::event_loop::{Connections, EventLoop};
+use crate::outcome::{FailureClass, Verdict};
+use crate::results::{Dropped, HostFacts, HostKind, RunResults, SCHEMA_VERSION, Timings};
+use crate::run_io::RunIo;
+
+/// Runs the guest of `config` under this machine's KVM until it ends, by
+/// itself or by a limit, and tells how. Every failure becomes a verdict.
+///
+/// Blocks; `io.stop` ends it from outside.
+#[must_use]
+pub fn run(config: &Config, kind: HostKind, facts: HostFacts, io: RunIo) -> RunResults {
+    let mut results = RunResults {
+        schema_version: SCHEMA_VERSION,
+        aerostat: env!("CARGO_PKG_VERSION").to_string(),
+        verdict: Verdict::Success,
+        exit_code: 0,
+        host: facts,
+        // A configuration is plain data; there is nothing in it to fail on.
+        config: serde_json::to_value(config).unwrap_or_default(),
+        features: FeaturesSnapshot::default(),
+        counters: CountersSnapshot::default(),
+        timings: Timings::default(),
+        footprint: None,
+        guest: Vec::new(),
+        dropped: Dropped::default(),
+    };
+    results.verdict = run_into(config, kind, io, &mut results).unwrap_or_else(|verdict| verdict);
+    results.exit_code = results.verdict.exit_code();
+    results
+}
+
+/// Builds, runs and takes apart; `Err` is the verdict of a run that could not
+/// be.
+fn run_into(
+    config: &Config,
+    kind: HostKind,
+    io: RunIo,
+    results: &mut RunResults,
+) -> Result<Verdict, Verdict> {
+    let since_exec = || Some(io.exec.elapsed().as_secs_f64() * 1e3);
+    let stopper = Arc::new(Stopper::new().map_err(internal)?);
+    let ends = Ends {
+        output: io.output,
+        stopper: Arc::clone(&stopper),
+        exec: io.exec,
+    };
+    let built = builder::build(config, kind, ends, &mut results.timings);
+    let mut machine = built.map_err(|error| Verdict::Failed {
+        class: error.class(),
+        message: error.to_string(),
+    })?;
+
+    let footprint = Cell::new(None);
+    {
+        let port = &machine.com1;
+        let input = io
+            .input
+            .map(|file| ConsoleInput::new(file, Arc::clone(port)));
+        let mut vcpus = machine.start().map_err(internal)?;
+        results.timings.started_ms = since_exec();
+        let connections = Connections {
+            user_stop: &io.stop,
+            stopper: &stopper,
+            milestones: &machine.milestones,
+            input,
+            on_init: Box::new(|| footprint.set(machine.footprint(&config.memory))),
+            pool_watch: machine.pool_watch(),
+        };
+        let event_loop = EventLoop::new(connections, &config.timeout, io.exec);
+        if let Err(error) = event_loop.and_then(EventLoop::run) {
+            stopper.request(StopCause::Broken(error.to_string()));
+        }
+        let intact = vcpus.join();
+        results.timings.stopped_ms = since_exec();
+        if !intact {
+            return Err(internal("a vCPU thread panicked"));
+        }
+    }
+    results.footprint = footprint.into_inner();
+    Ok(machine.finish(results))
+}
+
+fn internal(error: impl ToString) -> Verdict {
+    Verdict::Failed {
+        class: FailureClass::Internal,
+        message: error.to_string(),
+    }
+}
