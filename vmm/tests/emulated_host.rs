@@ -3,6 +3,13 @@
 //!
 //! `AEROSTAT_HOST_KERNEL` names the kernel of the host, which is the guest's too.
 
+#![expect(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "all of this file is a test"
+)]
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

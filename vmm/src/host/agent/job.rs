@@ -147,6 +147,7 @@ fn run(
 
     let mut command = Command::new(&places.program);
     command
+        .args(job.debug.then_some("--verbose"))
         .args(["run", "--host", "native"])
         .arg(&config)
         .env(HOST_KIND_VARIABLE, "emulated")

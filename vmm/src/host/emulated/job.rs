@@ -278,6 +278,7 @@ fn job(config: &Config, files: &[GuestFile], options: &JobOptions, input: bool) 
         }),
         plain_bytes: if hugetlb { 0 } else { size },
         input,
+        debug: log::log_enabled!(log::Level::Debug),
     }
 }
 

@@ -73,6 +73,7 @@ fn message() -> impl Strategy<Value = Message> {
                     pool,
                     plain_bytes,
                     input,
+                    debug,
                 })
             }
         ),
