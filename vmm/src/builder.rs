@@ -16,7 +16,7 @@ use crate::console_output::ConsoleOutput;
 use crate::ending::Stopper;
 use crate::fault_injection::LyingZeroer;
 use crate::kvm::open::{self, KvmError};
-use crate::kvm::pool_wait::PoolWaits;
+use crate::kvm::pool_wait::PoolShortage;
 use crate::kvm::vcpu::{Buses, EmptyPool, Vcpu};
 use crate::kvm::vm::Vm;
 use crate::machine::{BalloonCounts, Machine};
@@ -214,7 +214,7 @@ pub fn build(
         vcpus,
         buses: Arc::new(Buses { ports, mmio }),
         empty_pool: match config.memory.overcommit && config.memory.backing == Backing::Hugetlb {
-            true => EmptyPool::Waits(Arc::new(PoolWaits::default())),
+            true => EmptyPool::Waits(Arc::new(PoolShortage::default())),
             false => EmptyPool::IsABug,
         },
         balloon,

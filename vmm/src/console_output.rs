@@ -49,6 +49,24 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes bytes, or counts those that find no room.
+    fn push(&self, bytes: &[u8]) {
+        let mut queue = self.lock();
+        let room = QUEUE_BYTES.saturating_sub(queue.bytes.len());
+        let (taken, dropped) = bytes.split_at(bytes.len().min(room));
+        if queue.ended {
+            queue.dropped += bytes.len() as u64;
+            return;
+        }
+        queue.dropped += dropped.len() as u64;
+        let was_empty = queue.bytes.is_empty();
+        queue.bytes.extend(taken);
+        drop(queue);
+        if was_empty {
+            self.changed.notify_all();
+        }
+    }
 }
 
 /// The thread that writes, seen from the run.
@@ -80,6 +98,11 @@ impl ConsoleOutput {
             scanner: PanicScanner::default(),
             milestones,
         }
+    }
+
+    /// Takes output that does not come from a serial port of this process.
+    pub fn push(&self, bytes: &[u8]) {
+        self.shared.push(bytes);
     }
 
     /// Waits until all is written, as long as the reader takes something now and
@@ -184,20 +207,7 @@ impl SerialSink for ConsoleSink {
         if self.scanner.scan(bytes) {
             self.milestones.panicked();
         }
-        let mut queue = self.shared.lock();
-        let room = QUEUE_BYTES.saturating_sub(queue.bytes.len());
-        let (taken, dropped) = bytes.split_at(bytes.len().min(room));
-        if queue.ended {
-            queue.dropped += bytes.len() as u64;
-            return;
-        }
-        queue.dropped += dropped.len() as u64;
-        let was_empty = queue.bytes.is_empty();
-        queue.bytes.extend(taken);
-        drop(queue);
-        if was_empty {
-            self.shared.changed.notify_all();
-        }
+        self.shared.push(bytes);
     }
 }
 

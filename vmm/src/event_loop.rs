@@ -21,8 +21,11 @@ const INPUT_RETRY: Duration = Duration::from_millis(5);
 /// No timer can be set to nothing: a limit that has passed already fires at once.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
+/// How often the pool behind an overcommitted guest is looked at.
+const POOL_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Event sources that can be ready at once: one slot for each.
-const SOURCES: usize = 8;
+const SOURCES: usize = 9;
 
 const USER_STOP: u32 = 0;
 const MACHINE_STOP: u32 = 1;
@@ -32,6 +35,7 @@ const RUN_LIMIT: u32 = 4;
 const PANIC_LIMIT: u32 = 5;
 const INPUT: u32 = 6;
 const INPUT_AGAIN: u32 = 7;
+const POOL: u32 = 8;
 
 /// Why the loop could not run.
 #[derive(Debug, thiserror::Error)]
@@ -44,13 +48,29 @@ pub enum EventLoopError {
     Wait(#[from] event_manager::Error),
 }
 
+/// What the loop listens to and what it calls.
+pub struct Connections<'a> {
+    /// Readable when the user wants it to stop.
+    pub user_stop: &'a EventFd,
+    /// Where all requests to stop meet.
+    pub stopper: &'a Stopper,
+    /// What the guest reached.
+    pub milestones: &'a Milestones,
+    /// Console input.
+    pub input: Option<ConsoleInput>,
+    /// Called once, when the guest's init gave its first line.
+    pub on_init: Box<dyn FnOnce() + 'a>,
+    /// Called ten times a second with the time since the last call.
+    pub pool_watch: Option<Box<dyn Fn(Duration) + 'a>>,
+}
+
 /// What is waited for, and what is told.
 pub struct EventLoop<'a> {
     user_stop: &'a EventFd,
     stopper: &'a Stopper,
     milestones: &'a Milestones,
-    /// Called once, when the guest's init gave its first line.
     on_init: Option<Box<dyn FnOnce() + 'a>>,
+    pool_watch: Option<Box<dyn Fn(Duration) + 'a>>,
     input: Option<ConsoleInput>,
     /// Whether readiness of the input can be waited for: not of a regular file.
     input_polls: bool,
@@ -59,6 +79,7 @@ pub struct EventLoop<'a> {
     run: TimerFd,
     panic: TimerFd,
     input_again: TimerFd,
+    pool: TimerFd,
     /// What went wrong inside a callback, which cannot return it.
     failed: Option<EventLoopError>,
 }
@@ -69,13 +90,9 @@ impl<'a> EventLoop<'a> {
     /// # Errors
     /// [`EventLoopError::Timer`].
     pub fn new(
-        user_stop: &'a EventFd,
-        stopper: &'a Stopper,
-        milestones: &'a Milestones,
+        to: Connections<'a>,
         limits: &config::Timeout,
         exec: Instant,
-        input: Option<ConsoleInput>,
-        on_init: Box<dyn FnOnce() + 'a>,
     ) -> Result<Self, EventLoopError> {
         let limit = |limit: Duration| {
             let mut timer = TimerFd::new()?;
@@ -84,18 +101,24 @@ impl<'a> EventLoop<'a> {
             }
             Ok::<_, EventLoopError>(timer)
         };
+        let mut pool = TimerFd::new()?;
+        if to.pool_watch.is_some() {
+            pool.reset(POOL_INTERVAL, Some(POOL_INTERVAL))?;
+        }
         Ok(Self {
-            user_stop,
-            stopper,
-            milestones,
-            on_init: Some(on_init),
-            input,
+            user_stop: to.user_stop,
+            stopper: to.stopper,
+            milestones: to.milestones,
+            on_init: Some(to.on_init),
+            pool_watch: to.pool_watch,
+            input: to.input,
             input_polls: true,
             limits: limits.clone(),
             boot: limit(limits.boot)?,
             run: limit(limits.run)?,
             panic: TimerFd::new()?,
             input_again: TimerFd::new()?,
+            pool,
             failed: None,
         })
     }
@@ -138,6 +161,14 @@ impl<'a> EventLoop<'a> {
     fn timed_out(&self, what: &str, limit: Duration, key: &str) {
         let what = format!("{what} within {limit:?} (timeout.{key})");
         self.stopper.request(StopCause::TimedOut(what));
+    }
+
+    fn look_at_pool(&mut self) -> Result<(), EventLoopError> {
+        let intervals = u32::try_from(self.pool.wait()?).unwrap_or(u32::MAX);
+        if let Some(watch) = &self.pool_watch {
+            watch(POOL_INTERVAL.saturating_mul(intervals));
+        }
+        Ok(())
     }
 
     /// Forwards input and arranges for the next time.
@@ -184,7 +215,7 @@ impl<'a> EventLoop<'a> {
     }
 
     fn add(&mut self, ops: &mut EventOps) -> Result<(), EventLoopError> {
-        let sources: [(&dyn AsRawFd, u32); 7] = [
+        let sources: [(&dyn AsRawFd, u32); 8] = [
             (self.user_stop, USER_STOP),
             (self.stopper.event(), MACHINE_STOP),
             (self.milestones.event(), MILESTONE),
@@ -192,6 +223,7 @@ impl<'a> EventLoop<'a> {
             (&self.run, RUN_LIMIT),
             (&self.panic, PANIC_LIMIT),
             (&self.input_again, INPUT_AGAIN),
+            (&self.pool, POOL),
         ];
         for (source, data) in sources {
             ops.add(Events::with_data_raw(
@@ -232,6 +264,7 @@ impl MutEventSubscriber for EventLoop<'_> {
             }
             INPUT => self.forward_input(ops),
             INPUT_AGAIN => self.input_again(ops),
+            POOL => self.look_at_pool(),
             // A machine that stops is what the loop's end looks for.
             _ => Ok(()),
         };

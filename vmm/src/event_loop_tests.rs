@@ -35,15 +35,15 @@ impl Fixture {
             run: Duration::from_millis(run),
         };
         let noticed = Cell::new(false);
-        let event_loop = EventLoop::new(
-            &self.user_stop,
-            &self.stopper,
-            &self.milestones,
-            &limits,
-            Instant::now(),
+        let to = Connections {
+            user_stop: &self.user_stop,
+            stopper: &self.stopper,
+            milestones: &self.milestones,
             input,
-            Box::new(|| noticed.set(true)),
-        );
+            on_init: Box::new(|| noticed.set(true)),
+            pool_watch: None,
+        };
+        let event_loop = EventLoop::new(to, &limits, Instant::now());
         event_loop.unwrap().run().unwrap();
         (self.stopper.cause().unwrap().clone(), noticed.get())
     }
@@ -112,6 +112,29 @@ fn a_panic_ends_it_after_a_grace_in_which_the_guest_may_reset() {
         });
         assert_eq!(fixture.run(0, 0, None).0, StopCause::Reset);
     });
+}
+
+#[test]
+fn the_pool_is_looked_at_ten_times_a_second() {
+    let fixture = Fixture::new();
+    let seen = Cell::new(Duration::ZERO);
+    let to = Connections {
+        user_stop: &fixture.user_stop,
+        stopper: &fixture.stopper,
+        milestones: &fixture.milestones,
+        input: None,
+        on_init: Box::new(|| {}),
+        pool_watch: Some(Box::new(|passed| seen.set(seen.get() + passed))),
+    };
+    let limits = config::Timeout {
+        boot: Duration::ZERO,
+        run: Duration::from_millis(250),
+    };
+    EventLoop::new(to, &limits, Instant::now())
+        .unwrap()
+        .run()
+        .unwrap();
+    assert_eq!(seen.get(), Duration::from_millis(200));
 }
 
 struct NoInterrupt;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use devices::balloon::counters::CountersSnapshot;
 use devices::balloon::device::{Balloon, FeaturesSnapshot};
@@ -17,7 +18,7 @@ use crate::kvm::vm::Vm;
 use crate::memory::{GuestRam, pools};
 use crate::milestones::Milestones;
 use crate::outcome::Verdict;
-use crate::results::{Footprint, PoolWaiting, RunResults};
+use crate::results::{Footprint, PoolShortage, RunResults};
 use crate::results_port::{HostCounts, SharedRecord};
 
 /// Everything a guest consists of. Made by [`crate::builder::build`].
@@ -54,6 +55,18 @@ impl Machine {
         footprint::measure(self.ram.resident_bytes(), guest_in_rss)
     }
 
+    /// Looks whether the pool behind guest RAM is empty; `None` where that does
+    /// not matter, because guest RAM is reserved.
+    #[must_use]
+    pub fn pool_watch(&self) -> Option<Box<dyn Fn(Duration) + '_>> {
+        let EmptyPool::Waits(shortage) = &self.empty_pool else {
+            return None;
+        };
+        Some(Box::new(|passed| {
+            shortage.look(self.counts.pool_free(), passed)
+        }))
+    }
+
     /// Takes the stopped machine apart, puts what it leaves behind into
     /// `results`, and gives the verdict.
     #[must_use]
@@ -71,11 +84,10 @@ impl Machine {
         drop(self.buses);
         drop(self.com1);
         results.dropped.console_bytes = self.console.close();
-        if let EmptyPool::Waits(waits) = &self.empty_pool {
-            let (waits, waited) = waits.total();
-            results.timings.pool_waiting = Some(PoolWaiting {
-                waits,
-                ms: waited.as_secs_f64() * 1e3,
+        if let EmptyPool::Waits(shortage) = &self.empty_pool {
+            results.timings.pool_shortage = Some(PoolShortage {
+                empty_ms: shortage.empty().as_secs_f64() * 1e3,
+                refused: shortage.refused(),
             });
         }
         let mut record = self.record.lock();

@@ -136,9 +136,9 @@ pub struct Timings {
     pub memory_ms: Option<f64>,
     /// Populating guest RAM, if asked for.
     pub prefault: Option<Prefault>,
-    /// Waiting for huge pages; `None` where memory is reserved and nobody waits.
+    /// What was seen of an empty pool; `None` where memory is reserved.
     #[serde(default)]
-    pub pool_waiting: Option<PoolWaiting>,
+    pub pool_shortage: Option<PoolShortage>,
     /// vCPUs started.
     pub started_ms: Option<f64>,
     /// First line from the guest's init.
@@ -160,14 +160,14 @@ pub struct Prefault {
     pub gib_per_s: f64,
 }
 
-/// How long vCPUs waited because the huge page pool was empty
-/// (`memory.overcommit`).
+/// An empty huge page pool (`memory.overcommit`): vCPUs that touched new memory
+/// waited meanwhile, most of them inside KVM, where it cannot be counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct PoolWaiting {
-    /// Accesses that had to wait.
-    pub waits: u64,
-    /// Milliseconds, of all vCPUs together.
-    pub ms: f64,
+pub struct PoolShortage {
+    /// Milliseconds during which the pool was empty, sampled ten times a second.
+    pub empty_ms: f64,
+    /// Accesses that KVM refused and a vCPU tried again.
+    pub refused: u64,
 }
 
 /// The VMM's own memory beside guest RAM, in bytes, when the guest's init was up.

@@ -10,7 +10,7 @@ use crate::builder::{self, Ends};
 use crate::config::Config;
 use crate::console_input::ConsoleInput;
 use crate::ending::{StopCause, Stopper};
-use crate::event_loop::EventLoop;
+use crate::event_loop::{Connections, EventLoop};
 use crate::outcome::{FailureClass, Verdict};
 use crate::results::{Dropped, HostFacts, HostKind, RunResults, SCHEMA_VERSION, Timings};
 use crate::run_io::RunIo;
@@ -70,15 +70,15 @@ fn run_into(
             .map(|file| ConsoleInput::new(file, Arc::clone(port)));
         let mut vcpus = machine.start().map_err(internal)?;
         results.timings.started_ms = since_exec();
-        let event_loop = EventLoop::new(
-            &io.stop,
-            &stopper,
-            &machine.milestones,
-            &config.timeout,
-            io.exec,
+        let connections = Connections {
+            user_stop: &io.stop,
+            stopper: &stopper,
+            milestones: &machine.milestones,
             input,
-            Box::new(|| footprint.set(machine.footprint(&config.memory))),
-        );
+            on_init: Box::new(|| footprint.set(machine.footprint(&config.memory))),
+            pool_watch: machine.pool_watch(),
+        };
+        let event_loop = EventLoop::new(connections, &config.timeout, io.exec);
         if let Err(error) = event_loop.and_then(EventLoop::run) {
             stopper.request(StopCause::Broken(error.to_string()));
         }

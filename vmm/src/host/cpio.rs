@@ -116,8 +116,11 @@ mod tests {
         archive.finish().unwrap()
     }
 
-    /// Reads the archive by the format's own rules: (name, mode, device, content).
-    fn parse(mut bytes: &[u8]) -> Vec<(String, u32, (u32, u32), Vec<u8>)> {
+    /// Name, mode, device, content.
+    type Entry = (String, u32, (u32, u32), Vec<u8>);
+
+    /// Reads the archive by the format's own rules.
+    fn parse(mut bytes: &[u8]) -> Vec<Entry> {
         fn take<'a>(bytes: &mut &'a [u8], used: &mut usize, length: usize) -> &'a [u8] {
             let (now, later) = bytes.split_at(length);
             *bytes = later;

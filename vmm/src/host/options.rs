@@ -36,6 +36,9 @@ pub struct HostOptions {
     pub memory: Option<u64>,
     /// Its CPUs. `None` is 2.
     pub cpus: Option<u8>,
+    /// 1 GiB pages set aside when it boots. A kernel without CONFIG_CONTIG_ALLOC
+    /// can make none later; a single run sets aside what its guest takes.
+    pub gigantic_pages: u64,
 }
 
 /// What can be said about one run in a session.
@@ -62,6 +65,7 @@ impl HostOptions {
                 .or(config.host.memory)
                 .or(Some(memory_for(config))),
             cpus: self.cpus,
+            gigantic_pages: self.gigantic_pages.max(gigantic_pages_for(config)),
         }
     }
 
@@ -82,15 +86,28 @@ impl HostOptions {
 
 /// RAM of an emulated host that runs this guest only.
 ///
-/// Pages of 1 GiB need whole aligned gigabytes. The first holds the kernel and
-/// the last what it allocates at boot, so neither can become such a page.
+/// Pages of 1 GiB need whole aligned gigabytes. The first holds the kernel, the
+/// last what it allocates at boot, and one more the initrd until it is
+/// unpacked, so three cannot become such pages when the kernel starts.
 fn memory_for(config: &Config) -> u64 {
-    let gigantic =
-        config.memory.backing == Backing::Hugetlb && config.memory.page == PageSize::Size1G;
-    let unusable = if gigantic { GIB } else { 0 };
+    let unusable = if gigantic_pages_for(config) > 0 {
+        2 * GIB
+    } else {
+        0
+    };
     config
         .memory
         .size
         .saturating_add(BESIDE_GUEST)
         .saturating_add(unusable)
+}
+
+fn gigantic_pages_for(config: &Config) -> u64 {
+    let gigantic =
+        config.memory.backing == Backing::Hugetlb && config.memory.page == PageSize::Size1G;
+    if gigantic {
+        config.memory.size.div_ceil(GIB)
+    } else {
+        0
+    }
 }

@@ -72,6 +72,7 @@ impl Session {
                     agent: options.agent_path(),
                     memory: options.memory_bytes(),
                     cpus: options.cpu_count(),
+                    gigantic_pages: options.gigantic_pages,
                 };
                 Host::Emulated(Box::new(EmulatedHost::start(&spec, &stop)?))
             }

@@ -1,11 +1,19 @@
-//! What a vCPU does when the huge page pool is empty: wait, not die.
+//! What happens when the huge page pool is empty: the guest waits, and does not
+//! die.
 //!
 //! With `memory.overcommit` nothing is reserved, so a guest access may find no
-//! page left. `KVM_RUN` then fails with EFAULT, the guest's registers are
-//! unchanged, and trying again later is correct: as soon as somebody frees a
-//! page, the guest goes on.
+//! page left. Two things happen then, and both are waiting:
+//!
+//! - KVM takes the failed fault for one that needs I/O and tries it again and
+//!   again inside the kernel ("asynchronous page fault"). Nothing of it is seen
+//!   from outside, so the pool itself is looked at, a few times a second.
+//! - Where KVM cannot do that, for one because the guest has interrupts off,
+//!   KVM_RUN fails with EFAULT. The guest's registers are unchanged, and trying
+//!   again later is correct.
+//!
+//! As soon as somebody frees a page, the guest goes on.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,36 +22,60 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// Longest pause, and so the longest a freed page goes unnoticed.
 const LONGEST: Duration = Duration::from_millis(64);
 
-/// All waiting of all vCPUs.
+/// All that was seen of an empty pool.
 #[derive(Debug, Default)]
-pub struct PoolWaits {
-    waits: AtomicU64,
-    micros: AtomicU64,
+pub struct PoolShortage {
+    refused: AtomicU64,
+    empty_micros: AtomicU64,
+    told: AtomicBool,
 }
 
-impl PoolWaits {
-    /// How many accesses had to wait, and for how long altogether.
+impl PoolShortage {
+    /// Notes that the pool has `free` pages and that `passed` went by since the
+    /// last look.
+    pub fn look(&self, free: Option<u64>, passed: Duration) {
+        if free == Some(0) {
+            let passed = u64::try_from(passed.as_micros()).unwrap_or(u64::MAX);
+            self.empty_micros.fetch_add(passed, Ordering::Relaxed);
+            self.tell();
+        }
+    }
+
+    /// Accesses KVM refused.
     #[must_use]
-    pub fn total(&self) -> (u64, Duration) {
-        (
-            self.waits.load(Ordering::Relaxed),
-            Duration::from_micros(self.micros.load(Ordering::Relaxed)),
-        )
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How long the pool was seen empty.
+    #[must_use]
+    pub fn empty(&self) -> Duration {
+        Duration::from_micros(self.empty_micros.load(Ordering::Relaxed))
+    }
+
+    /// Once for people; the results carry the numbers.
+    fn tell(&self) {
+        if !self.told.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "the huge page pool is empty: a vCPU that touches new memory waits until a \
+                 page is freed (memory.overcommit)"
+            );
+        }
     }
 }
 
 /// The waiting of one vCPU: call [`Self::pause`] each time the access fails and
 /// [`Self::served`] when one succeeded.
 pub struct PoolWait<'a> {
-    total: &'a PoolWaits,
+    total: &'a PoolShortage,
     since: Option<Instant>,
     next: Duration,
 }
 
 impl<'a> PoolWait<'a> {
-    /// Not waiting; adds what it waits to `total`.
+    /// Not waiting; counts into `total`.
     #[must_use]
-    pub fn new(total: &'a PoolWaits) -> Self {
+    pub fn new(total: &'a PoolShortage) -> Self {
         Self {
             total,
             since: None,
@@ -56,19 +88,10 @@ impl<'a> PoolWait<'a> {
     pub fn pause(&mut self) {
         if self.since.is_none() {
             self.since = Some(Instant::now());
-            let before = self.total.waits.fetch_add(1, Ordering::Relaxed);
-            // Once for people; the results carry the number.
-            if before == 0 {
-                log::warn!(
-                    "the huge page pool is empty: a vCPU waits until a page is freed \
-                     (memory.overcommit)"
-                );
-            }
+            self.total.refused.fetch_add(1, Ordering::Relaxed);
+            self.total.tell();
         }
-        let begun = Instant::now();
         thread::park_timeout(self.next);
-        let paused = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.total.micros.fetch_add(paused, Ordering::Relaxed);
         self.next = (self.next * 2).min(LONGEST);
     }
 
@@ -87,23 +110,34 @@ mod tests {
 
     #[test]
     fn one_access_that_waits_is_counted_once_however_often_it_is_tried() {
-        let total = PoolWaits::default();
+        let total = PoolShortage::default();
         let mut wait = PoolWait::new(&total);
+        let begun = Instant::now();
         for _ in 0..3 {
             wait.pause();
         }
-        let (waits, waited) = total.total();
-        assert_eq!(waits, 1);
-        assert!(waited >= Duration::from_millis(1 + 2 + 4), "{waited:?}");
+        assert_eq!(total.refused(), 1);
+        assert!(begun.elapsed() >= Duration::from_millis(1 + 2 + 4));
 
         wait.served();
         wait.pause();
-        assert_eq!(total.total().0, 2, "the next access is another wait");
+        assert_eq!(total.refused(), 2, "the next access is another one");
+    }
+
+    #[test]
+    fn only_looks_at_an_empty_pool_add_up() {
+        let total = PoolShortage::default();
+        let tenth = Duration::from_millis(100);
+        for free in [Some(1), Some(0), None, Some(0), Some(7)] {
+            total.look(free, tenth);
+        }
+        assert_eq!(total.empty(), 2 * tenth);
+        assert_eq!(total.refused(), 0);
     }
 
     #[test]
     fn pauses_grow_to_a_limit_and_start_over_once_served() {
-        let total = PoolWaits::default();
+        let total = PoolShortage::default();
         let mut wait = PoolWait::new(&total);
         for _ in 0..10 {
             // Unparked before: returns at once, so that this test does not wait.

@@ -8,7 +8,7 @@ use kvm_ioctls::{VcpuExit, VcpuFd};
 use vm_memory::GuestMemoryMmap;
 
 use super::open::KvmError;
-use super::pool_wait::{PoolWait, PoolWaits};
+use super::pool_wait::{PoolShortage, PoolWait};
 use super::vm::Vm;
 use crate::ending::{StopCause, Stopper};
 use crate::x86::cpu_state::EntryState;
@@ -25,8 +25,8 @@ pub struct Buses {
 /// Whether an access that finds no page waits for one.
 #[derive(Clone)]
 pub enum EmptyPool {
-    /// It waits, and the waiting is counted here.
-    Waits(Arc<PoolWaits>),
+    /// It waits, and that is counted here.
+    Waits(Arc<PoolShortage>),
     /// It cannot happen: memory is reserved. If it does, it is a failure.
     IsABug,
 }
@@ -91,10 +91,10 @@ impl Vcpu {
 
     /// Runs until the machine stops, which it may cause itself.
     pub fn run(mut self, buses: &Buses, empty_pool: &EmptyPool, stopper: &Stopper) {
-        let no_waits = PoolWaits::default();
+        let nothing = PoolShortage::default();
         let mut wait = PoolWait::new(match empty_pool {
-            EmptyPool::Waits(total) => total,
-            EmptyPool::IsABug => &no_waits,
+            EmptyPool::Waits(shortage) => shortage,
+            EmptyPool::IsABug => &nothing,
         });
         while !stopper.is_requested() {
             match self.run_once(buses) {

@@ -71,9 +71,9 @@ impl VcpuThreads {
                 thread::sleep(KICK_INTERVAL);
             }
         }
-        self.threads
-            .drain(..)
-            .fold(true, |all, thread| thread.join().is_ok() && all)
+        // Each is joined, also after one that panicked.
+        let panicked = self.threads.drain(..).map(JoinHandle::join);
+        panicked.filter(Result::is_err).count() == 0
     }
 }
 

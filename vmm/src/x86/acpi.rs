@@ -140,8 +140,9 @@ mod tests {
 
     /// Follows an address the way a guest does; checks signature and checksum.
     fn table<'a>(area: &'a [u8], address: u64, signature: &[u8; 4]) -> &'a [u8] {
-        let at = (address - ACPI_START) as usize;
-        let table = &area[at..at + u32_at(area, at + 4) as usize];
+        let at = usize::try_from(address - ACPI_START).unwrap();
+        let len = usize::try_from(u32_at(area, at + 4)).unwrap();
+        let table = &area[at..at + len];
         assert_eq!(&table[..4], signature);
         assert_eq!(sum(table), 0, "checksum of {signature:?}");
         table

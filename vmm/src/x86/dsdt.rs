@@ -16,13 +16,23 @@ const SERIAL_ID: &str = "PNP0501";
 /// A virtio device with the MMIO transport; what Linux's driver goes by.
 const VIRTIO_MMIO_ID: &str = "LNRO0005";
 
+/// The widths ACPI has for these.
+#[expect(clippy::cast_possible_truncation, reason = "asserted below")]
+const PORTS: u8 = SERIAL_PORTS as u8;
+#[expect(clippy::cast_possible_truncation, reason = "asserted below")]
+const BALLOON_WINDOW: (u32, u32) = (BALLOON_MMIO_START as u32, MMIO_LEN as u32);
+const _: () = assert!(
+    SERIAL_PORTS <= u8::MAX as u64 && BALLOON_MMIO_START + MMIO_LEN <= u32::MAX as u64,
+    "ACPI has no room for these numbers"
+);
+
 /// The table: two serial ports, the balloon device, and the state "off".
 #[must_use]
 pub fn table() -> Sdt {
     let mut body = Vec::new();
     let com1 = serial("COM1", 0, COM1_PORT, COM1_GSI);
     let com2 = serial("COM2", 1, COM2_PORT, COM2_GSI);
-    let balloon = virtio_mmio("BALN", 0, BALLOON_MMIO_START, BALLOON_GSI);
+    let balloon = virtio_mmio("BALN", 0, BALLOON_WINDOW, BALLOON_GSI);
     Scope::new("\\_SB_".into(), vec![&com1, &com2, &balloon]).to_aml_bytes(&mut body);
     // Both values are sleep types, for two sets of registers of which a
     // hardware-reduced machine has but one.
@@ -45,13 +55,13 @@ impl Aml for DeviceBytes {
 }
 
 fn serial(name: &str, uid: u8, port: u16, gsi: u32) -> DeviceBytes {
-    let ports = IO::new(port, port, 1, SERIAL_PORTS as u8);
+    let ports = IO::new(port, port, 1, PORTS);
     let id = Name::new("_HID".into(), &EISAName::new(SERIAL_ID));
     device(name, &id, uid, &ports, gsi)
 }
 
-fn virtio_mmio(name: &str, uid: u8, start: u64, gsi: u32) -> DeviceBytes {
-    let window = Memory32Fixed::new(true, start as u32, MMIO_LEN as u32);
+fn virtio_mmio(name: &str, uid: u8, (start, len): (u32, u32), gsi: u32) -> DeviceBytes {
+    let window = Memory32Fixed::new(true, start, len);
     let id = Name::new("_HID".into(), &VIRTIO_MMIO_ID);
     device(name, &id, uid, &window, gsi)
 }

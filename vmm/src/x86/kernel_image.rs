@@ -199,8 +199,11 @@ impl Image<'_> {
 
     fn load_elf(&mut self, memory: &GuestMemoryMmap) -> Result<LoadedKernel, KernelImageError> {
         let header: Elf64_Ehdr = self.read_struct(0)?;
-        if header.e_ident.get(elf::EI_CLASS as usize) != Some(&ELF_CLASS_64) {
+        if header.e_ident.get(elf::EI_CLASS) != Some(&ELF_CLASS_64) {
             return Err(self.bad("is a 32-bit ELF: use an x86-64 kernel"));
+        }
+        if header.e_type != ELF_TYPE_EXEC {
+            return Err(self.bad("is an ELF file, but not a kernel: its type is not EXEC"));
         }
         for n in 0..u64::from(header.e_phnum) {
             let at = header.e_phoff.saturating_add(n * PROGRAM_HEADER_BYTES);
@@ -262,6 +265,8 @@ impl Image<'_> {
 
 /// `ELFCLASS64`.
 const ELF_CLASS_64: u8 = 2;
+/// `ET_EXEC`, linked to a fixed address, as a kernel is and no shared object.
+const ELF_TYPE_EXEC: u16 = 2;
 /// Size of a program header of 64-bit ELF.
 const PROGRAM_HEADER_BYTES: u64 = 56;
 

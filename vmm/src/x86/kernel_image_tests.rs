@@ -6,7 +6,7 @@ use vm_memory::Bytes;
 
 use super::*;
 
-const RAM: u64 = 32 << 20;
+const RAM: usize = 32 << 20;
 
 /// Writes `bytes` to a file, loads it, and removes it again.
 fn load_bytes(name: &str, bytes: &[u8]) -> Result<LoadedKernel, KernelImageError> {
@@ -16,9 +16,9 @@ fn load_bytes(name: &str, bytes: &[u8]) -> Result<LoadedKernel, KernelImageError
 fn load_into(
     name: &str,
     bytes: &[u8],
-    ram: u64,
+    ram: usize,
 ) -> (Result<LoadedKernel, KernelImageError>, GuestMemoryMmap) {
-    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), ram as usize)]).unwrap();
+    let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), ram)]).unwrap();
     let path = std::env::temp_dir().join(format!("kernel-{name}-{}", std::process::id()));
     fs::write(&path, bytes).unwrap();
     let loaded = load(&path, &memory);
@@ -52,6 +52,7 @@ fn bzimage() -> Vec<u8> {
 fn elf(note: bool) -> Vec<u8> {
     let mut image = vec![0; 64 + 2 * 56];
     put(&mut image, 0, b"\x7fELF\x02\x01\x01");
+    put(&mut image, 16, &2_u16.to_le_bytes()); // e_type: ET_EXEC
     put(&mut image, 24, &0x100_0000_u64.to_le_bytes()); // e_entry
     put(&mut image, 32, &64_u64.to_le_bytes()); // e_phoff
     put(&mut image, 54, &56_u16.to_le_bytes()); // e_phentsize
@@ -125,6 +126,7 @@ fn each_wrong_kernel_is_named_with_its_reason() {
         ("bz-large",     edit(bzimage(), 0x260, &[0, 0, 0, 0x10]),   "up to 272 MiB, and memory.size gives 32 MiB"),
         ("bz-overflow",  edit(bzimage(), 0x258, &[0xff; 8]),         "memory.size gives 32 MiB"),
         ("elf-no-note",  elf(false),                                 "without a PVH entry"),
+        ("elf-shared",   edit(elf(true), 16, &[3]),                  "not a kernel"),
         ("elf-32-bit",   edit(elf(true), 4, &[1]),                   "32-bit ELF"),
         ("elf-big",      edit(elf(true), 5, &[2]),                   "corrupt"),
         ("elf-header",   cut(elf(true), 40),                         "truncated in its header"),

@@ -164,7 +164,7 @@ mod tests {
                 error: None
             })
         );
-        assert_eq!(directory.names(), [header.id.clone()]);
+        assert_eq!(directory.names(), std::slice::from_ref(&header.id));
         assert_eq!(
             fs::read(directory.0.join(&header.id)).unwrap(),
             b"kernel image"

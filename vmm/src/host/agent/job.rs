@@ -139,9 +139,7 @@ fn run(
     {
         let class = match error {
             PoolError::Io(..) => FailureClass::Internal,
-            PoolError::TooSmall { .. } | PoolError::NoRoom { .. } | PoolError::NoSuchPage(_) => {
-                FailureClass::Memory
-            }
+            _ => FailureClass::Memory,
         };
         return Ok(refused(class, &error));
     }
@@ -149,6 +147,7 @@ fn run(
 
     let mut command = Command::new(&places.program);
     command
+        .args(job.debug.then_some("--verbose"))
         .args(["run", "--host", "native"])
         .arg(&config)
         .env(HOST_KIND_VARIABLE, "emulated")

@@ -18,8 +18,8 @@ const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long the pages of an ended process may take to come back.
 const RETURN_WAIT: Duration = Duration::from_secs(1);
-/// What the host itself needs beside a guest on plain pages.
-const PLAIN_RESERVE: u64 = 128 << 20;
+/// What the host itself needs beside the guest.
+const RESERVE: u64 = 128 << 20;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
@@ -48,6 +48,17 @@ pub(super) enum PoolError {
     },
     #[error("the emulated host's kernel has no pool of {} MiB pages", .0 / MIB)]
     NoSuchPage(u64),
+    #[error(
+        "the emulated host set {got} of {wanted} pages of {} MiB aside at boot, and its kernel cannot \
+         make more later (it lacks CONFIG_CONTIG_ALLOC); --set host.memory={suggestion}G gives it more \
+         room at boot", page_bytes / MIB
+    )]
+    NotAfterBoot {
+        got: u64,
+        wanted: u64,
+        page_bytes: u64,
+        suggestion: u64,
+    },
     #[error("hugetlb pool: {0}: {1}")]
     Io(String, io::Error),
 }
@@ -89,6 +100,8 @@ impl Pools {
         let Some(Pool { page_bytes, pages }) = wanted else {
             return Ok(());
         };
+        let had = self.sysfs.pool(page_bytes).map_or(0, |pool| pool.total);
+        Self::check_room(pages.saturating_sub(had).saturating_mul(page_bytes))?;
         let got = self.grow(page_bytes, pages)?;
         if got == pages {
             return Ok(());
@@ -104,12 +117,10 @@ impl Pools {
         })
     }
 
-    /// Fails if a guest on plain pages would drive the host out of memory.
+    /// Fails if taking this much would drive the host itself out of memory.
     pub(super) fn check_room(wanted: u64) -> Result<(), PoolError> {
         let Meminfo { total, available } = Meminfo::read();
-        let missing = wanted
-            .saturating_add(PLAIN_RESERVE)
-            .saturating_sub(available);
+        let missing = wanted.saturating_add(RESERVE).saturating_sub(available);
         if wanted == 0 || missing == 0 {
             return Ok(());
         }
@@ -165,12 +176,37 @@ impl Pools {
         Ok(total())
     }
 
+    fn not_after_boot(&self, page_bytes: u64, wanted: u64) -> PoolError {
+        let got = self.sysfs.pool(page_bytes).map_or(0, |pool| pool.total);
+        let missing = wanted.saturating_sub(got).saturating_mul(page_bytes);
+        let suggestion = suggestion(Meminfo::read().total, missing);
+        PoolError::NotAfterBoot {
+            got,
+            wanted,
+            page_bytes,
+            suggestion,
+        }
+    }
+
     fn resize(&self, page_bytes: u64, pages: u64) -> Result<(), PoolError> {
+        // Without CONFIG_CONTIG_ALLOC a kernel refuses even the size a pool of
+        // gigantic pages has already.
+        if self
+            .sysfs
+            .pool(page_bytes)
+            .is_some_and(|pool| pool.total == pages)
+        {
+            return Ok(());
+        }
         let file = self.sysfs.size_file(page_bytes);
         match fs::write(&file, pages.to_string()) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Err(PoolError::NoSuchPage(page_bytes))
+            }
+            // Growing a pool of gigantic pages without the means for it.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                Err(self.not_after_boot(page_bytes, pages))
             }
             Err(error) => Err(PoolError::Io(file.display().to_string(), error)),
         }

@@ -76,6 +76,7 @@ impl Agent {
             pool: None,
             plain_bytes: 0,
             input,
+            debug: false,
         }));
     }
 
@@ -260,6 +261,7 @@ fn a_pool_the_host_cannot_have_is_a_memory_verdict() {
         pool,
         plain_bytes: 0,
         input: false,
+        debug: false,
     }));
     let seen = agent.finish();
     assert_eq!(text(&seen.output), "");

@@ -19,6 +19,8 @@ pub(super) struct Machine<'a> {
     pub(super) memory: u64,
     /// CPUs.
     pub(super) cpus: u8,
+    /// 1 GiB pages set aside at boot.
+    pub(super) gigantic_pages: u64,
     /// Frequency of the time stamp counter.
     pub(super) tsc_khz: u64,
 }
@@ -52,7 +54,7 @@ pub(super) fn arguments(machine: &Machine<'_>) -> Vec<OsString> {
         "-initrd",
         format!("/proc/self/fd/{}", machine.initrd).into(),
     );
-    option("-append", kernel_command_line(machine.tsc_khz).into());
+    option("-append", kernel_command_line(machine).into());
     option("-chardev", "stdio,id=console,signal=off".into());
     option("-serial", "chardev:console".into());
     option(
@@ -70,12 +72,19 @@ pub(super) fn arguments(machine: &Machine<'_>) -> Vec<OsString> {
 /// - `oops=panic panic=-1 reboot=t`: a broken host ends QEMU at once.
 /// - `tsc_early_khz`: a microvm has no clock to calibrate the counter against,
 ///   and QEMU passes the real one through.
-fn kernel_command_line(tsc_khz: u64) -> String {
-    format!(
+fn kernel_command_line(machine: &Machine<'_>) -> String {
+    let tsc_khz = machine.tsc_khz;
+    let mut line = format!(
         "console=ttyS0 quiet oops=panic panic=-1 reboot=t tsc_early_khz={tsc_khz} tsc=reliable \
-         random.trust_cpu=on rdinit={}",
-        agent::INIT_PATH
-    )
+         random.trust_cpu=on"
+    );
+    if machine.gigantic_pages > 0 {
+        line.push_str(&format!(
+            " hugepagesz=1G hugepages={}",
+            machine.gigantic_pages
+        ));
+    }
+    line + " rdinit=" + agent::INIT_PATH
 }
 
 #[cfg(test)]
@@ -84,12 +93,13 @@ mod tests {
 
     #[test]
     fn the_command_line_names_everything_the_host_has() {
-        let machine = Machine {
+        let mut machine = Machine {
             kernel: Path::new("/k,1/vm linux"),
             initrd: 7,
             control: 9,
             memory: (3 << 30) + 1,
             cpus: 2,
+            gigantic_pages: 0,
             tsc_khz: 2_445_404,
         };
         let line: Vec<_> = arguments(&machine)
@@ -110,6 +120,12 @@ mod tests {
         assert!(
             line.contains(&"/k,1/vm linux".to_owned()),
             "a path is one argument, whatever is in it"
+        );
+
+        machine.gigantic_pages = 6;
+        assert!(
+            kernel_command_line(&machine)
+                .ends_with(" hugepagesz=1G hugepages=6 rdinit=/aerostat-host")
         );
     }
 }

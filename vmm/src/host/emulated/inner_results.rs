@@ -39,7 +39,7 @@ impl Inner<'_> {
         results.config = blank.config;
         let verdict = match (self.decided, results.verdict.clone()) {
             // The inner run knows only that it was stopped, and this side why.
-            (Some(timeout @ Verdict::Timeout { .. }), Verdict::Interrupted) => timeout,
+            (Some(why), Verdict::Interrupted) => why,
             (_, Verdict::Failed { class, message }) => {
                 failed(class, files::name_as_the_user_does(&message, files))
             }

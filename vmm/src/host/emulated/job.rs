@@ -2,16 +2,18 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::console_writer::ConsoleWriter;
 use super::files::{self, GuestFile};
 use super::inner_results;
 use super::link::{self, Others};
 use super::machine::EmulatedHost;
 use super::pollable::pollable;
 use super::tail::Tail;
-use crate::config::{Backing, Config, ConsoleOutput};
+use crate::config::{self, Backing, Config};
+use crate::console_output::ConsoleOutput;
+use crate::ending::{StopCause, Stopper};
 use crate::host::failure::failed;
 use crate::host::options::JobOptions;
 use crate::host::protocol::{Done, Job, Message, Pool};
@@ -27,8 +29,6 @@ const STOP_GRACE: Duration = Duration::from_secs(5);
 const KILL_GRACE: Duration = Duration::from_secs(5);
 /// How much later than the inner run this side sees its time limit.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(30);
-/// How long the end of a run waits for a slow reader of the console.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 /// Largest results document; beyond it the run counts as broken.
 const MAX_RESULTS: usize = 64 << 20;
 
@@ -41,7 +41,9 @@ enum Stopping {
 
 /// A run in progress, seen from here.
 struct Running {
-    console: ConsoleWriter,
+    console: ConsoleOutput,
+    /// Says why once nobody takes the console's output any more.
+    reader: Arc<Stopper>,
     input: Option<File>,
     input_room: usize,
     stopping: Stopping,
@@ -80,11 +82,13 @@ impl EmulatedHost {
         }
 
         let input = io.input.filter(|_| config.console.input);
-        let console = ConsoleWriter::start(io.output).map_err(internal)?;
-        let reader_gone = pollable(&console.reader_gone).map_err(internal)?;
+        let reader = Arc::new(Stopper::new().map_err(internal)?);
+        let reader_gone = pollable(reader.event()).map_err(internal)?;
+        let console = ConsoleOutput::start(io.output, Arc::clone(&reader)).map_err(internal)?;
         self.send(&Message::Job(job(config, &files, options, input.is_some())))?;
         let mut running = Running {
             console,
+            reader,
             input,
             input_room: INPUT_WINDOW,
             stopping: Stopping::No,
@@ -94,13 +98,13 @@ impl EmulatedHost {
             results: Vec::new(),
         };
         let ended = self.follow(&mut running, config, &stop, &reader_gone);
-        let unread = running.console.finish(FLUSH_PATIENCE);
+        let unread = running.console.close();
         let done = ended?;
         self.report_leaks(&done);
         let inner = inner_results::Inner {
             ended: done.ended,
             document: &running.results,
-            last_log_line: running.log.last_lines(1).pop(),
+            last_log_line: running.log.lines().pop(),
             decided: running.decided,
         };
         let mut results = inner.into_results(config, self.facts(), &files);
@@ -137,10 +141,16 @@ impl EmulatedHost {
             if turn.input {
                 self.forward_input(running)?;
             }
-            if turn.stop || turn.reader_gone {
+            if turn.stop {
                 self.ask_to_stop(running, Verdict::Interrupted)?;
+            } else if turn.reader_gone {
+                let why = running.reader_verdict();
+                self.ask_to_stop(running, why)?;
             } else if listening && deadline.is_some_and(|deadline| Instant::now() > deadline) {
-                let what = format!("run, {} s", config.timeout.run.as_secs_f64());
+                let what = format!(
+                    "the run took longer than {} s",
+                    config.timeout.run.as_secs_f64()
+                );
                 self.ask_to_stop(running, Verdict::Timeout { what })?;
             }
             self.escalate(running)?;
@@ -195,6 +205,14 @@ impl EmulatedHost {
 }
 
 impl Running {
+    /// The verdict of a run that lost the reader of its console.
+    fn reader_verdict(&self) -> Verdict {
+        match self.reader.cause() {
+            Some(StopCause::Broken(message)) => failed(FailureClass::Internal, message),
+            _ => Verdict::Interrupted,
+        }
+    }
+
     /// Takes a message; gives back the last one.
     fn take(&mut self, message: Message) -> Option<Done> {
         match message {
@@ -260,6 +278,7 @@ fn job(config: &Config, files: &[GuestFile], options: &JobOptions, input: bool) 
         }),
         plain_bytes: if hugetlb { 0 } else { size },
         input,
+        debug: log::log_enabled!(log::Level::Debug),
     }
 }
 
@@ -273,8 +292,8 @@ fn inside(config: &Config, files: &[GuestFile], input: bool) -> Config {
             _ => inside.kernel.image = path,
         }
     }
-    if inside.console.output != ConsoleOutput::None {
-        inside.console.output = ConsoleOutput::Stdout;
+    if inside.console.output != config::ConsoleOutput::None {
+        inside.console.output = config::ConsoleOutput::Stdout;
     }
     inside.console.input = input;
     inside.results.path = Some(crate::host::agent::RESULTS_PATH.into());

@@ -24,7 +24,16 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 /// Longest wait before the clocks are looked at again.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// Console lines logged when a host breaks.
-const LAST_LINES: usize = 20;
+const LAST_LINES: usize = 30;
+
+/// Marks of a line that says why a host broke.
+const TELLING: [&str; 5] = [
+    "Kernel panic",
+    "Oops",
+    "BUG:",
+    "aerostat host:",
+    "qemu-system",
+];
 
 /// What an emulated host is made of.
 pub(crate) struct MachineSpec {
@@ -33,6 +42,7 @@ pub(crate) struct MachineSpec {
     pub(crate) agent: PathBuf,
     pub(crate) memory: u64,
     pub(crate) cpus: u8,
+    pub(crate) gigantic_pages: u64,
 }
 
 /// A host that is up. Dropping it ends it.
@@ -73,6 +83,7 @@ impl EmulatedHost {
             initrd,
             memory: spec.memory,
             cpus: spec.cpus,
+            gigantic_pages: spec.gigantic_pages,
         })
         .map_err(|error| {
             internal(&format_args!(
@@ -177,15 +188,15 @@ impl EmulatedHost {
     /// Ends the host and says why, with the last it had to say.
     pub(super) fn give_up(&mut self, reason: &str) -> Verdict {
         self.qemu.kill();
-        let lines = self.qemu.console.last_lines(LAST_LINES);
-        for line in &lines {
+        let lines = self.qemu.console.lines();
+        for line in lines.iter().skip(lines.len().saturating_sub(LAST_LINES)) {
             log::warn!("emulated host: {line}");
         }
-        let last = lines
+        let telling = lines
             .iter()
             .rev()
-            .find(|line| line.contains("panic") || line.contains("aerostat"));
-        let reason = match last.or(lines.last()) {
+            .find(|line| TELLING.iter().any(|mark| line.contains(mark)));
+        let reason = match telling {
             Some(line) => format!("{reason}; it said: {}", line.trim()),
             None => reason.to_owned(),
         };
@@ -250,6 +261,12 @@ impl EmulatedHost {
             self.stored.insert(file.id.clone());
             self.sent.bytes += file.bytes;
             self.sent.time += start.elapsed();
+            log::debug!(
+                "sent {}: {} bytes in {} ms",
+                file.path.display(),
+                file.bytes,
+                start.elapsed().as_millis()
+            );
         }
         Ok(true)
     }

@@ -11,7 +11,6 @@
 //! channel a socket pair. QEMU dies with this process, however it ends.
 
 mod command_line;
-mod console_writer;
 mod files;
 mod initrd;
 mod inner_results;

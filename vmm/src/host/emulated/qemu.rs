@@ -40,6 +40,7 @@ pub(super) struct QemuSpec<'a> {
     pub(super) initrd: File,
     pub(super) memory: u64,
     pub(super) cpus: u8,
+    pub(super) gigantic_pages: u64,
 }
 
 impl Qemu {
@@ -52,6 +53,7 @@ impl Qemu {
             control: theirs.as_raw_fd(),
             memory: spec.memory,
             cpus: spec.cpus,
+            gigantic_pages: spec.gigantic_pages,
             tsc_khz: tsc::measure_khz(),
         };
         let (console, console_writer) = UnixStream::pair()?;
@@ -60,7 +62,9 @@ impl Qemu {
             .args(command_line::arguments(&machine))
             .stdin(Stdio::null())
             .stdout(OwnedFd::from(console_writer.try_clone()?))
-            .stderr(OwnedFd::from(console_writer));
+            .stderr(OwnedFd::from(console_writer))
+            // A Ctrl-C is for this process, which then stops the guest in order.
+            .process_group(0);
         hand_down(&mut command, vec![spec.initrd.into(), theirs.into()]);
         let (child, keeper) = spawn_on_own_thread(command)?;
 

@@ -75,6 +75,8 @@ pub struct Job {
     pub plain_bytes: u64,
     /// Whether console input will come.
     pub input: bool,
+    /// Whether the inner run logs what is of interest in debugging.
+    pub debug: bool,
 }
 
 /// A hugetlb pool.

@@ -66,13 +66,14 @@ fn message() -> impl Strategy<Value = Message> {
         (any::<String>(), any::<u64>())
             .prop_map(|(id, bytes)| Message::FileStart(FileStart { id, bytes })),
         bytes().prop_map(Message::FileData),
-        (any::<String>(), pool(), any::<u64>(), any::<bool>()).prop_map(
-            |(config, pool, plain_bytes, input)| {
+        (any::<String>(), pool(), any::<u64>(), any::<[bool; 2]>()).prop_map(
+            |(config, pool, plain_bytes, [input, debug])| {
                 Message::Job(Job {
                     config,
                     pool,
                     plain_bytes,
                     input,
+                    debug,
                 })
             }
         ),
