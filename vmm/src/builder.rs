@@ -34,7 +34,7 @@ use crate::x86::layout::{
     POWER_PORT,
 };
 use crate::x86::power_ports::{KeyboardResetPort, POWER_PORTS, PowerPorts};
-use crate::x86::{acpi, address_map, bzimage_boot, cpuid, pvh_boot};
+use crate::x86::{acpi, address_map, bzimage_boot, cpuid, pvh_boot, reset_vector};
 
 /// Offset of QueueNotify in the virtio-mmio registers (virtio 1.3, 4.2.2).
 const QUEUE_NOTIFY: u64 = 0x50;
@@ -244,6 +244,7 @@ fn load_guest(config: &Config, memory: &GuestMemoryMmap) -> Result<EntryState, B
     };
     command_line::write(memory, &config.kernel.cmdline, kernel.cmdline_max)?;
     acpi::write(memory, config.cpus.count)?;
+    reset_vector::write(memory)?;
     let map = address_map::of(memory);
     match kernel.header {
         Some(header) => bzimage_boot::write(memory, header, initrd, &map)?,

@@ -85,7 +85,7 @@ impl ConsoleOutput {
         let theirs = Arc::clone(&shared);
         thread::Builder::new()
             .name("console".to_string())
-            .stack_size(64 << 10)
+            .stack_size(128 << 10)
             .spawn(move || write_all_that_comes(&theirs, output, &stopper))?;
         Ok(Self { shared })
     }
@@ -128,6 +128,14 @@ impl ConsoleOutput {
             }
         }
         queue.dropped + (queue.bytes.len() + queue.in_flight) as u64
+    }
+}
+
+impl Drop for ConsoleOutput {
+    /// Lets the thread end, if the machine was never finished.
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.changed.notify_all();
     }
 }
 

@@ -86,11 +86,7 @@ impl KvmError {
 /// # Errors
 /// [`KvmError`] with the way out, if it is missing, closed to us or too old.
 pub fn open() -> Result<Kvm, KvmError> {
-    let kvm = Kvm::new().map_err(|error| match error.errno() {
-        libc::ENOENT | libc::ENXIO | libc::ENODEV => KvmError::NoDevice,
-        libc::EACCES | libc::EPERM => KvmError::NoPermission,
-        _ => KvmError::Open(error),
-    })?;
+    let kvm = Kvm::new().map_err(not_opened)?;
     match kvm.get_api_version() {
         KVM_API_VERSION => {}
         other => return Err(KvmError::ApiVersion(other)),
@@ -101,4 +97,51 @@ pub fn open() -> Result<Kvm, KvmError> {
         }
     }
     Ok(kvm)
+}
+
+/// Why the device could not be opened.
+fn not_opened(error: kvm_ioctls::Error) -> KvmError {
+    match error.errno() {
+        libc::ENOENT | libc::ENXIO | libc::ENODEV => KvmError::NoDevice,
+        libc::EACCES | libc::EPERM => KvmError::NoPermission,
+        _ => KvmError::Open(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_why_kvm_does_not_open_comes_with_a_way_out() {
+        #[rustfmt::skip]
+        let table = [
+            (libc::ENOENT, "modprobe kvm_amd"),
+            (libc::ENODEV, "modprobe kvm_amd"),
+            (libc::EACCES, "usermod -aG kvm"),
+            (libc::EPERM,  "usermod -aG kvm"),
+            (libc::EMFILE, "--host emulated"),
+        ];
+        for (errno, fix) in table {
+            let error = not_opened(kvm_ioctls::Error::new(errno));
+            assert_eq!(error.class(), FailureClass::NoKvm, "errno {errno}");
+            let message = error.to_string();
+            assert!(message.contains(fix), "{message}");
+            assert!(
+                message.contains("/dev/kvm") && !message.contains('\n'),
+                "{message}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_kvm_that_opens_and_then_fails_is_broken_and_not_missing() {
+        let error = KvmError::call("create a vCPU")(kvm_ioctls::Error::new(libc::ENOMEM));
+        assert_eq!(error.class(), FailureClass::Internal);
+        assert!(
+            error
+                .to_string()
+                .starts_with("KVM could not create a vCPU: ")
+        );
+    }
 }

@@ -62,18 +62,25 @@ impl VcpuThreads {
     /// stop and KVM_RUN is lost, so the signal is repeated until the thread is
     /// gone. Returns false if a thread had panicked.
     pub fn join(&mut self) -> bool {
-        for thread in &self.threads {
-            while !thread.is_finished() {
-                // Unparks a vCPU that waits for a huge page.
-                thread.thread().unpark();
-                // Fails only if the thread is gone, which ends the loop as well.
-                let _ = thread.kill(SIGRTMIN());
-                thread::sleep(KICK_INTERVAL);
-            }
+        while self.kick() > 0 {
+            thread::sleep(KICK_INTERVAL);
         }
         // Each is joined, also after one that panicked.
         let panicked = self.threads.drain(..).map(JoinHandle::join);
         panicked.filter(Result::is_err).count() == 0
+    }
+
+    /// Kicks all threads that run still, and returns how many do.
+    fn kick(&self) -> usize {
+        let running = self.threads.iter().filter(|thread| !thread.is_finished());
+        running
+            .inspect(|thread| {
+                // Unparks a vCPU that waits for a huge page.
+                thread.thread().unpark();
+                // Fails only if the thread is gone, which is what is wanted.
+                let _ = thread.kill(SIGRTMIN());
+            })
+            .count()
     }
 }
 

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tables_for_64_cpus_stay_within_the_bios_area() {
-        assert!(ACPI_START + tables(64).len() as u64 <= super::super::layout::HIGH_RAM_START);
+    fn the_tables_for_64_cpus_end_below_the_reset_vector() {
+        assert!(ACPI_START + tables(64).len() as u64 <= super::super::layout::RESET_VECTOR);
     }
 }

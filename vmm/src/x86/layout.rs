@@ -41,6 +41,9 @@ pub const LOW_RAM_END: u64 = 0x9_fc00;
 /// address looks for from here on.
 pub const ACPI_START: u64 = 0xe_0000;
 
+/// Where a BIOS begins, in the last 16 bytes of the first MiB.
+pub const RESET_VECTOR: u64 = 0xf_fff0;
+
 /// First address above the BIOS area; a kernel is loaded here or higher.
 pub const HIGH_RAM_START: u64 = 0x10_0000;
 

@@ -13,3 +13,4 @@ pub mod layout;
 pub mod msrs;
 pub mod power_ports;
 pub mod pvh_boot;
+pub mod reset_vector;
