@@ -73,15 +73,21 @@ impl GuestRam {
         &self.zeroer.memory
     }
 
-    /// Populates all of it. See [`config::Memory::prefault_threads`].
+    /// Populates all of it. See [`config::Memory::prefault_threads`]. Only what
+    /// was not there before is counted.
     ///
     /// # Errors
     /// [`MemoryError::NotPopulated`] with what was populated and why it
     /// stopped: with `overcommit` the pool may be exhausted.
     pub fn prefault(&self, threads: Option<u16>) -> Result<results::Prefault, MemoryError> {
         let backing = self.zeroer.backing;
-        prefault::populate(&self.zeroer.memory, backing.page, threads)
-            .map_err(|error| not_populated(self.resident_bytes(), self.size(), backing, &error))
+        prefault::populate(
+            &self.zeroer.memory,
+            backing.page,
+            self.resident_bytes(),
+            threads,
+        )
+        .map_err(|error| not_populated(self.resident_bytes(), self.size(), backing, &error))
     }
 
     /// What the balloon device acts on guest memory through.

@@ -15,7 +15,7 @@ use crate::config;
 /// What a transparent huge page is aligned to (x86-64: one PMD).
 pub(super) const THP_BYTES: usize = 2 << 20;
 
-/// Another thread can map into the hole that was made; not every time.
+/// A smaller hole above, or another thread, can be in the way: a few times.
 const ALIGN_ATTEMPTS: usize = 8;
 
 /// How guest RAM is backed, checked.
@@ -82,27 +82,32 @@ impl Backing {
         if self.kind != config::Backing::Thp || len < THP_BYTES || !misaligned(&region) {
             return Ok(region);
         }
-        drop(region);
-        self.map_aligned(len, build)
+        self.map_aligned(region, build)
     }
 
     /// Kernels before 6.7 do not align mappings to huge pages by themselves, and
     /// later ones only those whose length is a multiple.
     fn map_aligned(
         self,
-        len: usize,
+        mut region: MmapRegion,
         build: impl Fn() -> Result<MmapRegion, (&'static str, io::Error)>,
     ) -> Result<MmapRegion, (&'static str, io::Error)> {
+        let len = region.size();
+        let mut walls = Vec::new();
         for _ in 0..ALIGN_ATTEMPTS {
-            let hole = AlignedHole::dig(len).map_err(|error| ("mmap", error))?;
-            let region = build()?;
+            // Where it was, there is just enough room for it to come again.
+            let address = region.as_ptr() as usize;
+            drop(region);
+            walls.extend(Wall::at(address, len));
+            let hole = aligned_hole(len).map_err(|error| ("mmap", error))?;
+            region = build()?;
             drop(hole);
             if !misaligned(&region) {
                 return Ok(region);
             }
         }
         log::warn!("guest RAM is not aligned to 2M: the host cannot use huge pages for all of it");
-        build()
+        Ok(region)
     }
 
     fn map_anonymous(self, len: usize) -> Result<MmapRegion, (&'static str, io::Error)> {
@@ -179,50 +184,63 @@ fn seal_size(file: &File) -> io::Result<()> {
     }
 }
 
-/// A hole in the address space with an aligned start and exactly the length of
-/// a mapping to come, walled in on both sides. The kernel, which maps as high
-/// as it can, maps there next, if no other thread is quicker.
-struct AlignedHole {
-    /// Address and length of the walls.
-    walls: [(usize, usize); 2],
+/// Makes a hole in the address space with an aligned start and exactly the
+/// length of a mapping to come, and returns the walls on both sides. The kernel,
+/// which maps as high as it can, maps there next, unless another thread is
+/// quicker or there is a smaller hole above.
+fn aligned_hole(len: usize) -> io::Result<[Option<Wall>; 2]> {
+    let total = len
+        .checked_add(THP_BYTES)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    let wall = Wall::map(0, total, 0)?;
+    let (begin, end) = (wall.address, wall.address + total);
+    let hole = begin.next_multiple_of(THP_BYTES);
+    drop(wall);
+    Ok([
+        Wall::at(begin, hole - begin),
+        Wall::at(hole + len, end - hole - len),
+    ])
 }
 
-impl AlignedHole {
-    fn dig(len: usize) -> io::Result<Self> {
-        let total = len
-            .checked_add(THP_BYTES)
-            .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let wall =
-            unsafe { libc::mmap(std::ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
-        if wall == libc::MAP_FAILED {
+/// Addresses that nothing else is mapped at while it exists.
+struct Wall {
+    address: usize,
+    len: usize,
+}
+
+impl Wall {
+    /// At this very place, or not at all: it may be empty, or taken meanwhile.
+    fn at(address: usize, len: usize) -> Option<Self> {
+        Self::map(address, len, libc::MAP_FIXED_NOREPLACE).ok()
+    }
+
+    fn map(address: usize, len: usize, place: libc::c_int) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | place;
+        // SAFETY: a new mapping that nobody can access, where nothing is mapped:
+        // the kernel chooses the place or refuses a place that is taken.
+        let got = unsafe {
+            libc::mmap(
+                address as *mut libc::c_void,
+                len,
+                libc::PROT_NONE,
+                flags,
+                -1,
+                0,
+            )
+        };
+        if got == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let begin = wall as usize;
-        let hole = begin.next_multiple_of(THP_BYTES);
-        unmap(hole, len);
         Ok(Self {
-            walls: [
-                (begin, hole - begin),
-                (hole + len, begin + total - hole - len),
-            ],
+            address: got as usize,
+            len,
         })
     }
 }
 
-impl Drop for AlignedHole {
+impl Drop for Wall {
     fn drop(&mut self) {
-        for (address, len) in self.walls {
-            unmap(address, len);
-        }
-    }
-}
-
-/// Unmaps a part of an [`AlignedHole`].
-fn unmap(address: usize, len: usize) {
-    if len > 0 {
-        // SAFETY: only called for parts of the wall, which nobody can access.
-        unsafe { libc::munmap(address as *mut libc::c_void, len) };
+        // SAFETY: exactly the mapping made in `map`, which nobody can access.
+        unsafe { libc::munmap(self.address as *mut libc::c_void, self.len) };
     }
 }

@@ -17,6 +17,7 @@ use crate::results::Prefault;
 const CHUNK_BYTES: usize = 64 << 20;
 
 /// Populates all of `memory`, whose backing page is `page` bytes, for writing.
+/// `resident` bytes of it are there already and are not counted as work.
 ///
 /// `threads` is one per online CPU if `None`; it is never more than one per
 /// [`CHUNK_BYTES`]. On a host with several NUMA nodes the threads are spread
@@ -28,6 +29,7 @@ const CHUNK_BYTES: usize = 64 << 20;
 pub(super) fn populate(
     memory: &GuestMemoryMmap,
     page: usize,
+    resident: u64,
     threads: Option<u16>,
 ) -> io::Result<Prefault> {
     let chunk = CHUNK_BYTES.max(page);
@@ -93,9 +95,10 @@ pub(super) fn populate(
     let used = u16::try_from(results.len()).unwrap_or(u16::MAX);
     results.into_iter().collect::<io::Result<()>>()?;
 
-    let bytes: usize = chunks.iter().map(|chunk| chunk.len()).sum();
+    let size: u64 = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+    let bytes = size.saturating_sub(resident);
     Ok(Prefault {
-        bytes: bytes as u64,
+        bytes,
         threads: used,
         ms: seconds * 1e3,
         // Precise enough: sizes are far below 2^53 bytes.

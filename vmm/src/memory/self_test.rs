@@ -2,7 +2,7 @@
 //! [proof of zero](super::proof_of_zero) builds on do what they should on this
 //! kernel and this backing.
 //!
-//! It works on the first page of guest RAM: no page is needed that the guest
+//! It works on the first page of guest RAM (of small ones, on a few): no page is needed that the guest
 //! would not have, and the page is absent again afterwards. A page of 1 GiB is
 //! not: clearing it takes a tenth of a second or more, so it stays, populated
 //! and zero, for the kernel that is about to be loaded into it.
@@ -13,6 +13,7 @@ use super::mapping::THP_BYTES;
 use super::piece::{Advice, HOST_PAGE, Piece};
 use super::proof_of_zero::{DiscardProof, GuestRamZeroer};
 use super::residency::Residency;
+use crate::config;
 
 /// Not zero, and not what any other part of Aerostat writes.
 const PATTERN: u8 = 0xAA;
@@ -29,10 +30,10 @@ pub(super) fn run(zeroer: &mut GuestRamZeroer) -> io::Result<()> {
     let Some(first) = vm_memory::GuestMemoryBackend::iter(&memory).next() else {
         return Ok(());
     };
-    let len = if backing.is_hugetlb() {
-        backing.page
-    } else {
-        THP_BYTES
+    let len = match backing.kind {
+        config::Backing::Hugetlb => backing.page,
+        config::Backing::Thp => THP_BYTES,
+        config::Backing::Pages => 16 * HOST_PAGE,
     };
     let Some(page) = Piece::whole(first).part(0, len) else {
         return Ok(());

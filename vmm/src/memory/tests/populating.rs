@@ -45,6 +45,7 @@ fn what_the_guest_has_written_survives() {
     let ram = GuestRam::create(&HUGETLB_2M.config(8 * MIB)).unwrap();
     dirty(&ram, 2 * MIB, 2 * MIB);
     let prefault = ram.prefault(None).unwrap();
+    assert_eq!(prefault.bytes, 6 * MIB, "without what was there");
     assert_eq!(prefault.threads, 1, "one thread per 64 MiB is enough");
     assert_only_zero(&ram, 2 * MIB..4 * MIB, 0..0, "dirty");
     assert_only_zero(&ram, 4 * MIB..8 * MIB, 0..4 * MIB, "populated");
