@@ -88,7 +88,7 @@ fn r02_memory_changes_before_the_ack_and_not_after() {
 #[test]
 fn r03_without_bit_6_nothing_is_promised_even_on_success() {
     let table = [
-        (OnReport::Discard, HUGE, 0),
+        (OnReport::Discard, HUGE, HUGE),
         (OnReport::Zero, 0, HUGE),
         (OnReport::Keep, 0, 0),
     ];

@@ -32,7 +32,7 @@ pub(crate) struct Ran {
 }
 
 /// The kernel command line of a guest without its init's steps.
-const CMDLINE: &str = "console=ttyS0 panic=-1 loglevel=4";
+const CMDLINE: &str = "console=ttyS0 panic=-1 loglevel=5";
 
 impl Lab {
     pub(crate) fn new(artifacts: Artifacts) -> Self {

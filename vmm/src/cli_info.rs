@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use vmm::config::units::format_size;
 use vmm::host_facts;
+use vmm::memory::pools::pools;
 use vmm::outcome::FailureClass;
 use vmm::results::{HostFacts, HostKind};
 
@@ -11,7 +12,7 @@ use crate::talk::{print, say};
 
 /// Prints the facts of this host; returns the exit code.
 pub(crate) fn run(json: bool) -> u8 {
-    let facts = host_facts::gather(HostKind::Native, Vec::new());
+    let facts = host_facts::gather(HostKind::Native, pools());
     if !json {
         return print(&table(&facts));
     }

@@ -40,6 +40,8 @@ impl GuestReports {
             guest_range::merge(&mut self.wanted);
             let released = host.release(&self.wanted);
             host.counters.add(|c| &mut c.released_bytes, released);
+            // What went back reads zero when it comes again.
+            host.counters.add(|c| &mut c.zeroed_bytes, released);
             return UsedLength::NOTHING;
         }
         host.zero(&self.wanted, by, &mut self.scratch, &mut self.zeroed);

@@ -17,6 +17,7 @@ use rustix::process::{
 use super::outbox::Outbox;
 use super::pools::{PoolError, Pools};
 use super::serve::Places;
+use crate::config::TEST_FAULTS;
 use crate::host::native::HOST_KIND_VARIABLE;
 use crate::host::protocol::frame::CHUNK_BYTES;
 use crate::host::protocol::{Done, Ended, Job, Message};
@@ -151,6 +152,8 @@ fn run(
         .args(["run", "--host", "native"])
         .arg(&config)
         .env(HOST_KIND_VARIABLE, "emulated")
+        // The outer process has asked for it already, or the key was refused there.
+        .env(TEST_FAULTS, "1")
         .stdin(if job.input {
             Stdio::piped()
         } else {
