@@ -10,7 +10,9 @@
 //!   do: a huge page that is being migrated looks absent there
 //!   (fs/proc/task_mmu.c, `pagemap_hugetlb_range` knows only present entries).
 //!   `PAGEMAP_SCAN` knows migration entries but does not take the lock. Older
-//!   kernels (up to 6.10 at least) do not take it in `mincore` either; there an answer can be wrong for the microseconds in which a migration replaces the entry.
+//!   kernels (up to 6.10 at least) do not take it in `mincore` either; there an
+//!   answer can be wrong for the microseconds in which a migration replaces the
+//!   entry.
 //! - transparent huge pages and small pages: the `PAGEMAP_SCAN` ioctl (Linux
 //!   6.7), under the page table lock. It tells swapped-out pages and pages under
 //!   migration from absent ones, where `mincore` does not, and tells the zero
@@ -50,7 +52,8 @@ pub(super) enum Residency {
 pub(super) struct Run<'a> {
     /// The part.
     pub(super) piece: Piece<'a>,
-    /// Whether it is certain that it is in RAM: not in swap, and not unknown.
+    /// Whether it is certain that it is in RAM: not in swap, not on the move to
+    /// another place, and not unknown.
     pub(super) present: bool,
 }
 

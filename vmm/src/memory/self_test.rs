@@ -2,10 +2,11 @@
 //! [proof of zero](super::proof_of_zero) builds on do what they should on this
 //! kernel and this backing.
 //!
-//! It works on the first page of guest RAM (of small ones, on a few): no page is needed that the guest
-//! would not have, and the page is absent again afterwards. A page of 1 GiB is
-//! not: clearing it takes a tenth of a second or more, so it stays, populated
-//! and zero, for the kernel that is about to be loaded into it.
+//! It works on the first page of guest RAM (of small ones, on a few): no page is
+//! needed that the guest would not have, and the page is absent again
+//! afterwards. A page of 1 GiB is not: clearing it takes a tenth of a second or
+//! more, so it stays, populated and zero, for the kernel that is about to be
+//! loaded into it.
 
 use std::io;
 

@@ -12,9 +12,10 @@ use crate::memory::GuestRam;
 fn absent_memory_stays_absent() {
     const SIZE: u64 = 12 * MIB;
     for backed in ALL_BUT_1G {
-        let Some(pool) = backed.pool(SIZE) else {
+        let Some(held) = backed.hold(SIZE) else {
             return;
         };
+        let pool = &held.pool;
         let ram = GuestRam::create(&backed.config(SIZE)).unwrap();
         assert_eq!(
             ram.resident_bytes(),
@@ -39,7 +40,7 @@ fn absent_memory_stays_absent() {
             }
         }
         assert_eq!(ram.zeroer().release(range(0, SIZE)), Ok(0));
-        if let Some(pool) = &pool {
+        if let Some(pool) = pool {
             assert_eq!(
                 pool.free(),
                 SIZE / ram.page_bytes(),
@@ -58,7 +59,7 @@ fn absent_memory_stays_absent() {
 #[test]
 fn beside_a_dirty_page_the_absent_ones_stay_absent() {
     for backed in ALL_BUT_1G {
-        let Some(_pool) = backed.pool(8 * MIB) else {
+        let Some(_held) = backed.hold(8 * MIB) else {
             return;
         };
         let ram = GuestRam::create(&backed.config(8 * MIB)).unwrap();

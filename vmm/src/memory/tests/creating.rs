@@ -184,7 +184,7 @@ fn smaps(address: u64) -> (String, String) {
 #[test]
 fn the_mapping_is_what_was_asked_for() {
     for backed in ALL_BUT_1G {
-        let Some(_pool) = backed.pool(4 * MIB) else {
+        let Some(_held) = backed.hold(4 * MIB) else {
             return;
         };
         let ram = GuestRam::create(&backed.config(4 * MIB)).unwrap();

@@ -1,11 +1,12 @@
 //! Guest RAM of every backing, and what a guest does with it.
 
+use std::fs::File;
 use std::sync::atomic::AtomicBool;
 
 use devices::balloon::guest_range::GuestRange;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::pool_guard::PoolGuard;
+use super::pool_guard::{self, PoolGuard};
 use crate::config::{self, PageSize};
 use crate::memory::GuestRam;
 use crate::memory::mapping::Backing;
@@ -66,15 +67,29 @@ impl Backed {
         self.kind == config::Backing::Hugetlb
     }
 
-    /// A pool that just holds `size` bytes, if it needs one. The outer `None` is
-    /// a skipped test.
-    pub(super) fn pool(self, size: u64) -> Option<Option<PoolGuard>> {
-        if !self.is_hugetlb() {
-            return Some(None);
-        }
+    /// What a test needs of the host for `size` bytes of it. `None` is a skipped
+    /// test.
+    pub(super) fn hold(self, size: u64) -> Option<Held> {
         let page = self.page.bytes();
-        PoolGuard::with_available(page, size / page).map(Some)
+        let pool = if self.is_hugetlb() {
+            Some(PoolGuard::with_available(page, size / page)?)
+        } else {
+            None
+        };
+        // A 1 GiB guard has this lock for itself already.
+        let stillness = (page < GIB).then(pool_guard::keep_pages_still).flatten();
+        Some(Held {
+            pool,
+            _stillness: stillness,
+        })
     }
+}
+
+/// Held by a test while it looks at its memory.
+pub(super) struct Held {
+    /// A pool that just holds the guest, if it needs one.
+    pub(super) pool: Option<PoolGuard>,
+    _stillness: Option<File>,
 }
 
 pub(super) fn range(start: u64, len: u64) -> GuestRange {

@@ -29,7 +29,7 @@ impl PoolGuard {
             Ok(lock) => lock,
             Err(error) => return skip(&format!("{}: {error}", size_file.display())),
         };
-        flock(&lock);
+        flock(&lock, libc::LOCK_EX);
         let before = pools.pool(page).unwrap();
         let in_use = before.total - pools::available(&before);
         let guard = Self {
@@ -70,10 +70,19 @@ impl Drop for PoolGuard {
     }
 }
 
+/// Growing the pool of 1 GiB pages makes the kernel move small pages out of the
+/// way, and a page on the move is not counted as resident. While this is held,
+/// no test grows it. `None` where there is no such pool.
+pub(super) fn keep_pages_still() -> Option<File> {
+    let lock = File::open(Pools::host().size_file(1 << 30)).ok()?;
+    flock(&lock, libc::LOCK_SH);
+    Some(lock)
+}
+
 #[expect(unsafe_code, reason = "flock has no safe wrapper here")]
-fn flock(file: &File) {
+fn flock(file: &File, operation: libc::c_int) {
     // SAFETY: takes no memory.
-    let result = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+    let result = unsafe { libc::flock(file.as_raw_fd(), operation) };
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 

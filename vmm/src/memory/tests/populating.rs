@@ -11,9 +11,10 @@ fn all_of_it_is_resident_and_zero_afterwards() {
     for backed in ALL_BUT_1G {
         for (threads, expected) in [(Some(1), 1), (Some(2), 2), (Some(0), 1), (Some(7), 3)] {
             let size = 130 * MIB;
-            let Some(pool) = backed.pool(size) else {
+            let Some(held) = backed.hold(size) else {
                 return;
             };
+            let pool = &held.pool;
             let ram = GuestRam::create(&backed.config(size)).unwrap();
             let prefault = ram.prefault(threads).unwrap();
             assert_eq!(ram.resident_bytes(), size, "{backed:?}");
@@ -29,7 +30,7 @@ fn all_of_it_is_resident_and_zero_afterwards() {
                 (prefault.gib_per_s / rate - 1.0).abs() < 1e-6,
                 "{prefault:?}"
             );
-            if let Some(pool) = &pool {
+            if let Some(pool) = pool {
                 assert_eq!(pool.free(), 0);
             }
             assert_only_zero(&ram, 64 * MIB..66 * MIB, 0..2 * MIB, "populated");
@@ -39,7 +40,7 @@ fn all_of_it_is_resident_and_zero_afterwards() {
 
 #[test]
 fn what_the_guest_has_written_survives() {
-    let Some(_pool) = HUGETLB_2M.pool(8 * MIB) else {
+    let Some(_held) = HUGETLB_2M.hold(8 * MIB) else {
         return;
     };
     let ram = GuestRam::create(&HUGETLB_2M.config(8 * MIB)).unwrap();

@@ -9,9 +9,10 @@ use crate::memory::GuestRam;
 #[test]
 fn only_whole_backing_pages_are_released() {
     for backed in ALL_BUT_1G {
-        let Some(pool) = backed.pool(8 * MIB) else {
+        let Some(held) = backed.hold(8 * MIB) else {
             return;
         };
+        let pool = &held.pool;
         let ram = GuestRam::create(&backed.config(8 * MIB)).unwrap();
         let page = ram.page_bytes();
         for (start, len, expected) in [
@@ -26,7 +27,7 @@ fn only_whole_backing_pages_are_released() {
             let released = ram.zeroer().release(range(start, len));
             assert_eq!(released, Ok(expected), "{backed:?}: {start:#x}+{len:#x}");
             assert_eq!(ram.resident_bytes(), 8 * MIB - expected, "{backed:?}");
-            if let (Some(pool), Some(free)) = (&pool, free) {
+            if let (Some(pool), Some(free)) = (pool, free) {
                 assert_eq!((pool.free() - free) * page, expected, "{backed:?}");
             }
         }
@@ -38,9 +39,10 @@ fn only_whole_backing_pages_are_released() {
 #[test]
 fn released_huge_pages_stay_promised_to_the_guest() {
     for backed in [HUGETLB_2M, HUGETLB_2M_SHARED] {
-        let Some(Some(pool)) = backed.pool(8 * MIB) else {
+        let Some(held) = backed.hold(8 * MIB) else {
             return;
         };
+        let pool = held.pool.as_ref().unwrap();
         let ram = GuestRam::create(&backed.config(8 * MIB)).unwrap();
         assert_eq!(
             (pool.free(), pool.reserved()),
@@ -75,9 +77,10 @@ fn released_huge_pages_stay_promised_to_the_guest() {
 #[test]
 fn everything_goes_back_when_the_last_user_is_gone() {
     for backed in [HUGETLB_2M, HUGETLB_2M_SHARED] {
-        let Some(Some(pool)) = backed.pool(8 * MIB) else {
+        let Some(held) = backed.hold(8 * MIB) else {
             return;
         };
+        let pool = held.pool.as_ref().unwrap();
         let ram = GuestRam::create(&backed.config(8 * MIB)).unwrap();
         let (memory, zeroer) = (ram.guest_memory().clone(), ram.zeroer());
         dirty(&ram, 0, 8 * MIB);

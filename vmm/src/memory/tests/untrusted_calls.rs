@@ -23,7 +23,7 @@ fn byte_at(ram: &GuestRam, address: u64) -> u8 {
 
 #[test]
 fn dontneed_of_less_than_a_huge_page_returns_0_and_the_dirt_stays() {
-    let Some(_pool) = HUGETLB_2M.pool(4 * MIB) else {
+    let Some(_held) = HUGETLB_2M.hold(4 * MIB) else {
         return;
     };
     let ram = GuestRam::create(&HUGETLB_2M.config(4 * MIB)).unwrap();
@@ -41,7 +41,7 @@ fn dontneed_of_less_than_a_huge_page_returns_0_and_the_dirt_stays() {
 
 #[test]
 fn dontneed_drops_the_tail_of_a_length_and_the_dirt_stays() {
-    let Some(_pool) = HUGETLB_2M.pool(4 * MIB) else {
+    let Some(_held) = HUGETLB_2M.hold(4 * MIB) else {
         return;
     };
     let ram = GuestRam::create(&HUGETLB_2M.config(4 * MIB)).unwrap();
@@ -68,7 +68,7 @@ fn dontneed_drops_the_tail_of_a_length_and_the_dirt_stays() {
 #[test]
 fn dontneed_of_a_shared_mapping_returns_0_and_the_dirt_comes_back() {
     for backed in ALL_BUT_1G.into_iter().filter(|backed| backed.shared) {
-        let Some(_pool) = backed.pool(4 * MIB) else {
+        let Some(_held) = backed.hold(4 * MIB) else {
             return;
         };
         let ram = GuestRam::create(&backed.config(4 * MIB)).unwrap();

@@ -18,7 +18,7 @@ fn map(backing: Backing, size: usize) -> GuestMemoryMmap {
 #[test]
 fn with_residency_unknown_or_discards_unproved_a_range_still_reads_zero() {
     for backed in ALL_BUT_1G {
-        let Some(_pool) = backed.pool(8 * MIB) else {
+        let Some(_held) = backed.hold(8 * MIB) else {
             return;
         };
         let backing = Backing::of(&backed.config(8 * MIB)).unwrap();
@@ -58,7 +58,7 @@ fn with_residency_unknown_or_discards_unproved_a_range_still_reads_zero() {
 #[test]
 fn the_self_test_catches_a_discard_that_does_nothing() {
     for backed in ALL_BUT_1G.into_iter().filter(|backed| backed.shared) {
-        let Some(_pool) = backed.pool(4 * MIB) else {
+        let Some(_held) = backed.hold(4 * MIB) else {
             return;
         };
         let backing = Backing::of(&backed.config(4 * MIB)).unwrap();
@@ -82,7 +82,7 @@ fn the_self_test_catches_a_discard_that_does_nothing() {
 #[test]
 fn the_self_test_proves_every_backing_on_this_kernel() {
     for backed in ALL_BUT_1G {
-        let Some(_pool) = backed.pool(4 * MIB) else {
+        let Some(_held) = backed.hold(4 * MIB) else {
             return;
         };
         let backing = Backing::of(&backed.config(4 * MIB)).unwrap();

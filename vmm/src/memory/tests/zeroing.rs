@@ -46,9 +46,10 @@ fn whole_pages(start: u64, len: u64, page: u64) -> u64 {
 fn a_range_reads_zero_and_nothing_beside_it_changes() {
     const WINDOW: u64 = 12 * MIB;
     for backed in ALL_BUT_1G {
-        let Some(pool) = backed.pool(WINDOW) else {
+        let Some(held) = backed.hold(WINDOW) else {
             return;
         };
+        let pool = &held.pool;
         let ram = GuestRam::create(&backed.config(WINDOW)).unwrap();
         for by in [ZeroBy::Discarding, ZeroBy::Writing] {
             for (name, start, len) in RANGES {
@@ -70,7 +71,7 @@ fn a_range_reads_zero_and_nothing_beside_it_changes() {
                     expected,
                     "{what}: what is gone from the page table"
                 );
-                if let (Some(pool), Some(free)) = (&pool, free) {
+                if let (Some(pool), Some(free)) = (pool, free) {
                     assert_eq!(
                         (pool.free() - free) * ram.page_bytes(),
                         expected,
@@ -86,9 +87,10 @@ fn a_range_reads_zero_and_nothing_beside_it_changes() {
 #[test]
 fn a_part_of_a_1g_page_is_zeroed_in_place() {
     for backed in [HUGETLB_1G, HUGETLB_1G_SHARED] {
-        let Some(Some(pool)) = backed.pool(GIB) else {
+        let Some(held) = backed.hold(GIB) else {
             return;
         };
+        let pool = held.pool.as_ref().unwrap();
         let ram = GuestRam::create(&backed.config(GIB)).unwrap();
         for by in [ZeroBy::Discarding, ZeroBy::Writing] {
             let (start, len) = (64 * MIB - 5, 4 * MIB + 9);
@@ -106,9 +108,10 @@ fn a_part_of_a_1g_page_is_zeroed_in_place() {
 #[test]
 fn a_whole_1g_page_is_discarded() {
     for backed in [HUGETLB_1G, HUGETLB_1G_SHARED] {
-        let Some(Some(pool)) = backed.pool(GIB) else {
+        let Some(held) = backed.hold(GIB) else {
             return;
         };
+        let pool = held.pool.as_ref().unwrap();
         let ram = GuestRam::create(&backed.config(GIB)).unwrap();
         dirty(&ram, GIB - MIB, MIB);
         let zeroed = ram
@@ -190,6 +193,9 @@ fn a_range_may_span_regions() {
     use crate::memory::self_test;
 
     for backed in &ALL_BUT_1G[2..] {
+        let Some(_held) = backed.hold(4 * MIB) else {
+            return;
+        };
         let backing = Backing::of(&backed.config(4 * MIB)).unwrap();
         let region = |start| {
             let mapping = backing.map(2 << 20).unwrap();
@@ -229,7 +235,7 @@ fn any_range_of_any_mixture_of_absent_and_dirty_pages_reads_zero() {
     const WINDOW: u64 = 8 * MIB;
     const BLOCK: u64 = 256 * KIB;
     for backed in ALL_BUT_1G {
-        let Some(_pool) = backed.pool(WINDOW) else {
+        let Some(_held) = backed.hold(WINDOW) else {
             return;
         };
         let ram = GuestRam::create(&backed.config(WINDOW)).unwrap();
