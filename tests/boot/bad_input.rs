@@ -34,7 +34,7 @@ const ROWS: &[Row] = &[
     ("page_4m", ("", ""), &["--set", "memory.page=4M"], 2, &["memory.page", "4M", "2M", "1G"]),
     ("zero_cpus", ("", ""), &["--set", "cpus.count=0"], 2, &["cpus.count", "0"]),
     ("not_toml", ("[memory]", "[memory"), &[], 2, &["not_toml.toml:4:"]),
-    ("no_such_option", ("", ""), &["--nonsense"], 2, &["--nonsense"]),
+    ("no_such_option", ("", ""), &["--nonsense"], 2, &["unexpected argument", "--nonsense"]),
     ("a_promise_that_cannot_be_kept", ("", ""),
         &["--set", "balloon.on_report=keep", "--set", "balloon.device_init_reported=true"], 2,
         &["balloon.device_init_reported", "balloon.on_report"]),

@@ -53,7 +53,6 @@ fn pool_too_small(lab: &Lab) -> Result<(), Failure> {
     let config = lab.config("info", &["memory.size=512M"])?;
     let options = JobOptions {
         pool_pages: Some(100),
-        ..JobOptions::default()
     };
     let results = lab.run_with(&config, options, io(io::sink())?)?;
     assert_eq!(results.exit_code, 66, "{:?}", results.verdict);
@@ -105,7 +104,7 @@ impl Write for Stuck {
 }
 
 fn stuck_reader(lab: &Lab) -> Result<(), Failure> {
-    let config = lab.config("spin_console=2 exit=9", &[])?;
+    let config = lab.config("spin_console=384K exit=9", &[])?;
     let stuck = Stuck {
         taken: false,
         until: Instant::now() + Duration::from_secs(120),

@@ -2,6 +2,10 @@
 //! booted once for all of them. `cargo xtask test` builds what they need and runs
 //! them; `cargo xtask test --boot NAME` runs some.
 
+// A test that panics has failed, which is what it is for; `Value`s are indexed
+// without panicking at all.
+#![expect(clippy::indexing_slicing, clippy::panic)]
+
 mod artifacts;
 mod backings;
 mod bad_input;
@@ -21,10 +25,13 @@ use libtest_mimic::{Arguments, Conclusion, Trial};
 /// A test's own complaint.
 type Failure = Box<dyn std::error::Error>;
 
+/// What a test does.
+type Body = dyn FnOnce(&Lab) -> Result<(), Failure> + Send;
+
 /// A named boot test.
 struct Case {
     name: String,
-    run: Box<dyn FnOnce(&Lab) -> Result<(), Failure> + Send>,
+    run: Box<Body>,
 }
 
 impl Case {

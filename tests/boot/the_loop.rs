@@ -150,7 +150,10 @@ impl Row {
         assert!(in_all >= DIRTY, "reported only {in_all} of {DIRTY}");
         let in_place = self.sets.contains(&"balloon.on_report=zero");
         let wanted = if bit6 || in_place { reported } else { released };
-        assert_eq!(zeroed, wanted, "of {reported} reported and {released} released");
+        assert_eq!(
+            zeroed, wanted,
+            "of {reported} reported and {released} released"
+        );
         if !self.releases {
             assert_eq!(after.counters.released_bytes, 0, "nothing can go back");
         } else {

@@ -171,7 +171,7 @@ fn write_all_that_comes(shared: &Shared, mut output: Box<dyn Write + Send>, stop
             Ok(()) if last => return,
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                log::warn!("nobody reads the console any more");
+                log::warn!("stdout is closed: nobody reads the console any more");
                 return stopper.request(StopCause::ConsoleClosed);
             }
             Err(error) => {

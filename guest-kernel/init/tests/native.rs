@@ -183,7 +183,7 @@ fn a_kernel_without_a_switch_says_so() {
 
 #[test]
 fn words_for_people_stay_out_of_the_lines() {
-    let output = run(&["print=hello", "spin_console=1"]);
+    let output = run(&["print=hello", "spin_console=1M"]);
     let (out, err) = (
         String::from_utf8(output.stdout).unwrap(),
         String::from_utf8(output.stderr).unwrap(),

@@ -145,7 +145,7 @@ impl Figures {
 fn populates(results: &RunResults) -> Result<[Populate; 4], Failure> {
     let lines = results.guest.iter().map(|line| &line.line);
     let found: Result<Vec<_>, Failure> = lines
-        .filter(|line| line["type"] == "populate")
+        .filter(|line| is(line, "populate"))
         .map(|line| {
             Ok(Populate {
                 pages: number(line, "pages")?,
@@ -161,7 +161,7 @@ fn populates(results: &RunResults) -> Result<[Populate; 4], Failure> {
 
 /// The difference between what was counted after the first flush and before it.
 fn first_flush(results: &RunResults, page_bytes: u64) -> Result<Flush, Failure> {
-    let is_flush = |line: &GuestLine| line.line["type"] == "flush";
+    let is_flush = |line: &GuestLine| is(&line.line, "flush");
     let at = results
         .guest
         .iter()
@@ -181,8 +181,13 @@ fn first_flush(results: &RunResults, page_bytes: u64) -> Result<Flush, Failure> 
     })
 }
 
+/// Whether it is a line of this type.
+fn is(line: &Value, kind: &str) -> bool {
+    line.get("type").and_then(Value::as_str) == Some(kind)
+}
+
 fn number(line: &Value, key: &str) -> Result<u64, Failure> {
-    line[key]
-        .as_u64()
+    line.get(key)
+        .and_then(Value::as_u64)
         .ok_or_else(|| format!("the guest's line has no number {key:?}: {line}").into())
 }

@@ -11,16 +11,16 @@ const LINE: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQR
 /// Lines per write.
 const LINES: usize = 64;
 
-/// Writes so many MiB to the console.
-pub(crate) fn spin(output: &mut Output, mebibytes: u32) -> SpinLine {
+/// Writes so many bytes to the console, rounded down to whole blocks of 4 KiB.
+pub(crate) fn spin(output: &mut Output, bytes: u64) -> SpinLine {
     let block = LINE.repeat(LINES);
-    let bytes = u64::from(mebibytes) << 20;
+    let blocks = bytes / block.len() as u64;
     let start = now_ns(ClockId::Monotonic);
-    for _ in 0..bytes / block.len() as u64 {
+    for _ in 0..blocks {
         output.console(&block);
     }
     SpinLine {
-        bytes,
+        bytes: blocks * block.len() as u64,
         wall_ns: now_ns(ClockId::Monotonic).saturating_sub(start),
     }
 }

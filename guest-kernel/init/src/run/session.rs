@@ -156,9 +156,7 @@ impl<'a> Session<'a> {
                 self.output.console(format!("{text}\n").as_bytes());
                 Line::Print(EmptyLine {})
             }
-            Step::SpinConsole(mebibytes) => {
-                Line::SpinConsole(console::spin(self.output, *mebibytes))
-            }
+            Step::SpinConsole(bytes) => Line::SpinConsole(console::spin(self.output, *bytes)),
             Step::Info => Line::Info(Box::new(info()?)),
             Step::Exit(code) => return end(*code, None),
             Step::Reboot => {

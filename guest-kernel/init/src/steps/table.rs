@@ -44,8 +44,8 @@ pub(crate) enum Step {
     },
     /// Write a text to the console.
     Print(String),
-    /// Write this many MiB to the console.
-    SpinConsole(u32),
+    /// Write this many bytes to the console.
+    SpinConsole(u64),
     /// Report memory and balloon state.
     Info,
     /// End with this exit code.
@@ -187,9 +187,9 @@ pub(crate) const STEPS: &[StepSpec] = &[
     ),
     row!(
         "spin_console",
-        "spin_console=N",
-        "write N MiB to the console",
-        |arg| Ok(Word::Step(Step::SpinConsole(count(needed(arg)?, 65536)?)))
+        "spin_console=SIZE",
+        "write SIZE bytes to the console",
+        |arg| Ok(Word::Step(Step::SpinConsole(parse_size(needed(arg)?)?)))
     ),
     row!("exit", "exit=N", "end now with exit code N", |arg| Ok(
         Word::Step(Step::Exit(

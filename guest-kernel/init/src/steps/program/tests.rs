@@ -85,7 +85,7 @@ fn each_step_has_a_meaning() {
         ),
         ("print=a=b c", Step::Print("a=b c".to_owned())),
         ("print", Step::Print(String::new())),
-        ("spin_console=3", Step::SpinConsole(3)),
+        ("spin_console=3K", Step::SpinConsole(3072)),
         ("info", Step::Info),
         ("exit=-1", Step::Exit(-1)),
         ("panic", Step::Panic),
