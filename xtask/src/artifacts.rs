@@ -55,14 +55,14 @@ pub(crate) fn build() -> Result<Artifacts, Failure> {
         "-p",
         "guest-init",
     ]))?;
-    let kernel = kernel::build(&kernel::Options::default())?;
+    let kernel = kernel::build_default()?;
     let release = root().join("target/x86_64-unknown-linux-gnu/release");
     let guest_init = release.join("guest-init");
     let initrd = out().join("initrd.cpio");
     write_initrd(&guest_init, &[], &initrd)?;
     Ok(Artifacts {
         aerostat: release.join("aerostat"),
-        bzimage: kernel.bzimage,
+        bzimage: kernel.bz_image,
         vmlinux: kernel.vmlinux,
         guest_init,
         initrd,

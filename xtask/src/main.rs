@@ -1,12 +1,14 @@
 //! What a developer or CI runs: `cargo xtask demo`, `cargo xtask test`, and the
 //! pieces of them.
 
+mod apt;
 mod artifacts;
 mod command;
-mod debian;
+
 mod demo;
 mod house_rules;
 mod kernel;
+mod mirror;
 mod packages;
 mod stock_kernels;
 mod test;

@@ -17,17 +17,20 @@ enum Probe {
 /// Debian's package, and what shows that it is installed (by whatever means).
 const NEEDED: &[(&str, Probe)] = &[
     ("qemu-system-x86", Probe::Program("qemu-system-x86_64")),
-    ("gcc", Probe::Program("gcc")),
-    ("make", Probe::Program("make")),
-    ("flex", Probe::Program("flex")),
-    ("bison", Probe::Program("bison")),
     ("bc", Probe::Program("bc")),
-    ("perl", Probe::Program("perl")),
-    ("patch", Probe::Program("patch")),
-    ("lz4", Probe::Program("lz4")),
-    ("xz-utils", Probe::Program("xz")),
-    ("libelf-dev", Probe::File("/usr/include/libelf.h")),
+    ("binutils", Probe::Program("objcopy")),
+    ("bison", Probe::Program("bison")),
     ("dpkg", Probe::Program("dpkg-deb")),
+    ("flex", Probe::Program("flex")),
+    ("gcc", Probe::Program("gcc")),
+    ("libc6-dev", Probe::File("/usr/include/stdio.h")),
+    ("libelf-dev", Probe::File("/usr/include/gelf.h")),
+    ("lz4", Probe::Program("lz4")),
+    ("make", Probe::Program("make")),
+    ("patch", Probe::Program("patch")),
+    ("perl", Probe::Program("perl")),
+    ("tar", Probe::Program("tar")),
+    ("xz-utils", Probe::Program("xz")),
 ];
 
 /// Installs what is missing: as root through apt, otherwise it names the one

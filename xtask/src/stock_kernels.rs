@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::Failure;
+use crate::apt::Apt;
 use crate::artifacts::{StockKernel, out, write_initrd};
 use crate::command::{output, run, say};
-use crate::debian::Apt;
 
 /// Kernel series, and the suite that has its cloud flavour.
 const STOCK: &[(&str, &str)] = &[("6.1", "bookworm"), ("6.12", "bookworm-backports")];
@@ -40,7 +40,7 @@ pub(crate) fn fetch(init: &Path) -> Result<Vec<StockKernel>, Failure> {
 /// that its presence means that all is there.
 fn unpack(series: &str, suite: &str, folder: &Path) -> Result<(), Failure> {
     say(&format!("fetching Debian's {series} cloud kernel"));
-    let apt = Apt::open(&out().join("apt").join(suite), &[suite])?;
+    let apt = Apt::open(&out().join("apt").join(suite), suite)?;
     let package = newest(&apt, series)?;
     let deb = apt.download(&package)?;
     let tree = folder.join("tree");
