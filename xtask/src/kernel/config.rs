@@ -84,18 +84,26 @@ impl Fragments {
         settings
     }
 
-    /// A configuration for `make olddefconfig`: the base with our settings.
+    /// A configuration for `make olddefconfig`: the base, and behind it our
+    /// settings, since of a choice with two members set Kconfig takes the last.
     pub(crate) fn merge(&self, base: &str, local_version: &str) -> String {
-        let mut merged: BTreeMap<&str, &str> = base.lines().filter_map(setting).collect();
-        for (symbol, (value, _)) in self.settings() {
-            merged.insert(symbol, value);
-        }
+        let settings = self.settings();
         let local_version = format!("\"{local_version}\"");
-        merged.insert("CONFIG_LOCALVERSION", &local_version);
-        merged.insert("CONFIG_LOCALVERSION_AUTO", "n");
+        let version = [
+            ("CONFIG_LOCALVERSION", local_version.as_str()),
+            ("CONFIG_LOCALVERSION_AUTO", "n"),
+        ];
+        let is_ours = |symbol: &str| {
+            settings.contains_key(symbol) || version.iter().any(|(name, _)| *name == symbol)
+        };
+        let base = base.lines().filter_map(setting);
+        let base = base.filter(|(symbol, _)| !is_ours(symbol));
+        let ours = settings
+            .iter()
+            .map(|(symbol, (value, _))| (*symbol, *value));
 
         let mut text = String::new();
-        for (symbol, value) in merged {
+        for (symbol, value) in base.chain(ours).chain(version) {
             // Writing to a String cannot fail.
             let _ = if value == "n" {
                 writeln!(text, "# {symbol} is not set")
