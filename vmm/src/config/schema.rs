@@ -187,7 +187,8 @@ pub struct Timeout {
 pub struct Host {
     /// Kernel of the emulated host; `None` takes `kernel.image`.
     pub kernel: Option<PathBuf>,
-    /// RAM of the emulated host; `None` is guest RAM and 1 GiB.
+    /// RAM of the emulated host; `None` is guest RAM and 1 GiB, or 3 GiB where the
+    /// guest is on 1 GiB pages.
     pub memory: Option<u64>,
 }
 

@@ -170,7 +170,7 @@ mod tests {
         .merge("CONFIG_B=0\nCONFIG_C=y\nCONFIG_D=y\n", "-x");
         assert_eq!(
             merged,
-            "# CONFIG_A is not set\nCONFIG_B=1\n# CONFIG_C is not set\nCONFIG_D=y\n\
+            "CONFIG_D=y\n# CONFIG_A is not set\nCONFIG_B=1\n# CONFIG_C is not set\n\
              CONFIG_LOCALVERSION=\"-x\"\n# CONFIG_LOCALVERSION_AUTO is not set\n"
         );
     }
