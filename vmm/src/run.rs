@@ -3,16 +3,13 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use devices::balloon::counters::CountersSnapshot;
-use devices::balloon::device::FeaturesSnapshot;
-
 use crate::builder::{self, Ends};
 use crate::config::Config;
 use crate::console_input::ConsoleInput;
 use crate::ending::{StopCause, Stopper};
 use crate::event_loop::{Connections, EventLoop};
 use crate::outcome::{FailureClass, Verdict};
-use crate::results::{Dropped, HostFacts, HostKind, RunResults, SCHEMA_VERSION, Timings};
+use crate::results::{HostFacts, HostKind, RunResults};
 use crate::run_io::RunIo;
 
 /// Runs the guest of `config` under this machine's KVM until it ends, by
@@ -21,23 +18,9 @@ use crate::run_io::RunIo;
 /// Blocks; `io.stop` ends it from outside.
 #[must_use]
 pub fn run(config: &Config, kind: HostKind, facts: HostFacts, io: RunIo) -> RunResults {
-    let mut results = RunResults {
-        schema_version: SCHEMA_VERSION,
-        aerostat: env!("CARGO_PKG_VERSION").to_string(),
-        verdict: Verdict::Success,
-        exit_code: 0,
-        host: facts,
-        // A configuration is plain data; there is nothing in it to fail on.
-        config: serde_json::to_value(config).unwrap_or_default(),
-        features: FeaturesSnapshot::default(),
-        counters: CountersSnapshot::default(),
-        timings: Timings::default(),
-        footprint: None,
-        guest: Vec::new(),
-        dropped: Dropped::default(),
-    };
-    results.verdict = run_into(config, kind, io, &mut results).unwrap_or_else(|verdict| verdict);
-    results.exit_code = results.verdict.exit_code();
+    let mut results = RunResults::new(config, facts, Verdict::Success);
+    let verdict = run_into(config, kind, io, &mut results).unwrap_or_else(|verdict| verdict);
+    results.set_verdict(verdict);
     results
 }
 

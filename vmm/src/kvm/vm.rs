@@ -1,6 +1,6 @@
 //! The machine's file descriptor: memory slots, interrupt lines, vCPUs.
 
-// KVM takes guest memory as a host address, which the type system cannot vouch for.
+// UNSAFETY: KVM takes guest memory as a host address, which the type system cannot vouch for.
 #![expect(unsafe_code)]
 
 use kvm_bindings::kvm_userspace_memory_region;

@@ -1,6 +1,6 @@
 //! Events in a form that can be waited for together with other descriptors.
 
-// UNSAFE: the event's crate gives its descriptor only as a number.
+// UNSAFETY: the event's crate gives its descriptor only as a number.
 #![expect(unsafe_code)]
 
 use std::io;

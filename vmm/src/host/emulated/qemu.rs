@@ -1,6 +1,6 @@
 //! The QEMU process: started with nothing on disk, and never left behind.
 
-// UNSAFE: what a child does between fork and exec is outside the language's guarantees.
+// UNSAFETY: what a child does between fork and exec is outside the language's guarantees.
 #![expect(unsafe_code)]
 
 use std::fs::File;

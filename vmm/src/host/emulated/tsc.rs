@@ -4,7 +4,7 @@
 //! no other clock a kernel could measure it with: a wrong frequency would make
 //! every time in the results wrong by its factor.
 
-// UNSAFE: reading the counter is an intrinsic that the language calls unsafe.
+// UNSAFETY: reading the counter is an intrinsic that the language calls unsafe.
 #![expect(unsafe_code)]
 
 use std::arch::x86_64::_rdtsc;

@@ -7,6 +7,7 @@ mod guest;
 mod pool_guard;
 mod populating;
 mod releasing;
+mod swap_guard;
 mod swapped;
 mod untrusted_calls;
 mod without_proof;

@@ -86,7 +86,8 @@ fn flock(file: &File, operation: libc::c_int) {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-fn skip(reason: &str) -> Option<PoolGuard> {
+/// Says why a test does not run; with `AEROSTAT_REQUIRE=1` it fails instead.
+pub(super) fn skip<T>(reason: &str) -> Option<T> {
     assert_ne!(
         std::env::var("AEROSTAT_REQUIRE").as_deref(),
         Ok("1"),
