@@ -1,15 +1,10 @@
 //! The four VMs of the demo, and the figures one of them gives.
 
-use std::io;
-use std::time::Instant;
-
 use serde_json::Value;
-use vmm::config;
 use vmm::host::Session;
 use vmm::results::{GuestLine, RunResults};
-use vmm::run_io::RunIo;
-use vmm_sys_util::eventfd::EventFd;
 
+use super::guest;
 use crate::Failure;
 use crate::artifacts::Artifacts;
 
@@ -68,10 +63,6 @@ pub(crate) struct Figures {
     pub(crate) verified_small: Populate,
     /// 4 KiB pages that the verifier found claimed zero and not zero.
     pub(crate) mismatches: u64,
-    /// Milliseconds from exec of the VMM to the guest's init.
-    pub(crate) init_ms: Option<f64>,
-    /// The VMM's own resident memory in bytes.
-    pub(crate) vmm_rss: Option<u64>,
 }
 
 /// What the host did while the guest flushed its dirty memory out.
@@ -96,31 +87,13 @@ pub(crate) struct Populate {
 impl Machine {
     /// Runs it in `session`.
     pub(crate) fn run(&self, session: &mut Session, built: &Artifacts) -> Result<Figures, Failure> {
-        let text = format!(
-            "[kernel]\nimage = {:?}\ninitrd = {:?}\ncmdline = {:?}\n",
-            built.bzimage,
-            built.initrd,
-            format!("console=ttyS0 panic=-1 quiet -- {STEPS}"),
-        );
         let sets = [
             "memory.size=2G".to_owned(),
             format!("memory.page={}", self.page),
             format!("balloon.on_report={}", self.on_report),
             format!("balloon.device_init_reported={}", self.optimized),
-            "timeout.run=60s".to_owned(),
         ];
-        let config = config::load_str(&text, "demo", ".".as_ref(), &sets)?;
-        let io = RunIo {
-            output: Box::new(io::sink()),
-            input: None,
-            stop: EventFd::new(0)?,
-            exec: Instant::now(),
-        };
-        let results = session.run(&config, io);
-        if results.exit_code != 0 {
-            let last = results.guest.last().map(|line| line.line.to_string());
-            return Err(format!("{self:?}: {:?}; guest: {last:?}", results.verdict).into());
-        }
+        let (results, config) = guest::run(session, built, STEPS, &sets)?;
         Figures::from(&results, config.memory.page.bytes())
     }
 }
@@ -136,8 +109,6 @@ impl Figures {
             verified_thp,
             verified_small,
             mismatches: number(&exit.line, "pgzero_bad")?,
-            init_ms: results.timings.init_ms,
-            vmm_rss: results.footprint.map(|footprint| footprint.vmm_rss),
         })
     }
 }

@@ -1,6 +1,8 @@
 //! `cargo xtask demo`: baseline and optimized VMs on 2M and 1G pages, and the loop
 //! they show as one table.
 
+mod boot;
+mod guest;
 mod machine;
 mod show;
 mod verdict;

@@ -10,6 +10,7 @@ use vmm::host::{HostChoice, HostOptions, Session};
 use vmm::results::HostKind;
 use vmm_sys_util::eventfd::EventFd;
 
+use super::boot::{self, Boots};
 use super::machine::{Figures, MACHINES, Populate, SMALL_MIB, THP_MIB};
 use super::verdict::{complaints, percent};
 use crate::Failure;
@@ -47,11 +48,13 @@ pub(crate) fn demo(options: &Options) -> Result<(), Failure> {
         say(&format!("booting the {role} VM on {} pages", machine.page));
         all.push(machine.run(&mut session, &built)?);
     }
+    say("booting a small VM three times");
+    let boots = boot::measure(&mut session, &built)?;
     let kind = session.kind();
     drop(session);
 
     println!("{}", table(&all, kind));
-    println!("{}", notes(&all, kind, &built, started.elapsed())?);
+    println!("{}", notes(&boots, kind, &built, started.elapsed())?);
     let wrong: Vec<_> = MACHINES
         .iter()
         .zip(&all)
@@ -135,7 +138,7 @@ fn table(all: &[Figures], kind: HostKind) -> Table {
 
 /// What is measured beside the loop.
 fn notes(
-    all: &[Figures],
+    boots: &Boots,
     kind: HostKind,
     built: &Artifacts,
     took: Duration,
@@ -144,27 +147,25 @@ fn notes(
         HostKind::Native => "native KVM",
         HostKind::Emulated => "an emulated host (counters are exact, times are emulated)",
     };
-    let boots: Vec<_> = all
+    let init: Vec<_> = boots
+        .init_ms
         .iter()
-        .filter_map(|f| f.init_ms)
-        .map(|ms| format!("{ms:.0}"))
-        .collect();
-    let sizes: Vec<_> = all
-        .iter()
-        .filter_map(|f| f.vmm_rss)
-        .map(|rss| format!("{:.1}", tenths(rss)))
+        .map(|ms| format!("{:.2}", ms / 1e3))
         .collect();
     let binary = fs::metadata(&built.aerostat)?.len();
     Ok(format!(
         "Run on {host}, guests of 2 GiB and 1 vCPU, in {:.0} s.\n\
-         From exec to the guest's init: {} ms. The VMM's own memory: {} MiB. \
-         The aerostat binary, static and stripped: {:.1} MiB.\n\
-         Both kinds of VM report, and the host zeroes for both; only the optimized ones \
-         offer bit 6, so only their guests know.",
+         Both VMs of a pair report; only the optimized one offers bit 6, so only its guest \
+         learns what is zero.\n\
+         \n\
+         A VM with 1 vCPU and 512 MiB on 2M pages:\n  \
+           from exec of aerostat to the guest's init: {} s\n  \
+           memory of aerostat itself, beside guest RAM: {:.1} MB\n  \
+           the aerostat binary, static and stripped: {:.1} MB",
         took.as_secs_f64(),
-        boots.join(", "),
-        sizes.join(", "),
-        tenths(binary),
+        init.join(", "),
+        megabytes(boots.vmm_rss),
+        megabytes(binary),
     ))
 }
 
@@ -183,10 +184,10 @@ fn mib(bytes: u64) -> String {
     (bytes >> 20).to_string()
 }
 
-/// Bytes in MiB.
-fn tenths(bytes: u64) -> f64 {
+/// Bytes in millions of bytes.
+fn megabytes(bytes: u64) -> f64 {
     // Sizes of programs, far below 2^52.
     #[expect(clippy::cast_precision_loss)]
     let bytes = bytes as f64;
-    bytes / f64::from(1 << 20)
+    bytes / 1e6
 }
