@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use vmm::host::cpio;
 
 use crate::Failure;
-use crate::command::{cargo, root, run, say};
+use crate::command::{cargo_showing, root, run, say};
 use crate::kernel;
 
 /// Where everything is. The boot tests get it as a JSON file.
@@ -46,15 +46,7 @@ pub(crate) fn out() -> PathBuf {
 /// Builds all but the stock kernels.
 pub(crate) fn build() -> Result<Artifacts, Failure> {
     say("building aerostat and the guest's init (release)");
-    run(cargo().args([
-        "build",
-        "--quiet",
-        "--release",
-        "-p",
-        "vmm",
-        "-p",
-        "guest-init",
-    ]))?;
+    run(cargo_showing("build").args(["--release", "-p", "vmm", "-p", "guest-init"]))?;
     let kernel = kernel::build_default()?;
     let release = root().join("target/x86_64-unknown-linux-gnu/release");
     let guest_init = release.join("guest-init");

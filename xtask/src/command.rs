@@ -1,6 +1,7 @@
 //! Runs other programs, and tells which one failed.
 
 use std::env;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -21,6 +22,16 @@ pub(crate) fn say(what: &str) {
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root());
+    cargo
+}
+
+/// `cargo SUBCOMMAND`, which shows its progress on a terminal and is quiet elsewhere.
+pub(crate) fn cargo_showing(subcommand: &str) -> Command {
+    let mut cargo = cargo();
+    cargo.arg(subcommand);
+    if !std::io::stderr().is_terminal() {
+        cargo.arg("--quiet");
+    }
     cargo
 }
 

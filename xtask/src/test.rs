@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::Failure;
 use crate::artifacts::{self, Artifacts, out};
-use crate::command::{cargo, run, say};
+use crate::command::{cargo, cargo_showing, run, say};
 use crate::{house_rules, packages, stock_kernels};
 
 /// Options of `cargo xtask test`.
@@ -39,8 +39,8 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
 pub(crate) fn lint() -> Result<(), Failure> {
     say("lint");
     run(cargo().args(["fmt", "--all", "--check"]))?;
-    run(cargo()
-        .args(["clippy", "--quiet", "--workspace", "--all-targets"])
+    run(cargo_showing("clippy")
+        .args(["--workspace", "--all-targets"])
         .args(["--", "-D", "warnings"]))?;
     house_rules::check()
 }
@@ -48,8 +48,8 @@ pub(crate) fn lint() -> Result<(), Failure> {
 /// All tests that boot no guest; those of the emulated host boot that.
 fn native_tests(built: &Artifacts) -> Result<(), Failure> {
     say("native tests");
-    run(cargo()
-        .args(["test", "--quiet", "--workspace", "--exclude", "boot-tests"])
+    run(cargo_showing("test")
+        .args(["--workspace", "--exclude", "boot-tests"])
         .env("AEROSTAT_HOST_KERNEL", &built.bzimage)
         // What is missing here is a failure, not a skip.
         .env("AEROSTAT_REQUIRE", "1"))
@@ -59,8 +59,8 @@ fn boot_tests(built: &Artifacts, filter: Option<&str>) -> Result<(), Failure> {
     let manifest = out().join("artifacts.json");
     fs::write(&manifest, serde_json::to_string_pretty(built)?)?;
     say("boot tests");
-    run(cargo()
-        .args(["test", "--quiet", "-p", "boot-tests", "--"])
+    run(cargo_showing("test")
+        .args(["-p", "boot-tests", "--"])
         .args(filter)
         .env("AEROSTAT_ARTIFACTS", &manifest))
 }
