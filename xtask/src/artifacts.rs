@@ -46,15 +46,7 @@ pub(crate) fn out() -> PathBuf {
 /// Builds all but the stock kernels.
 pub(crate) fn build() -> Result<Artifacts, Failure> {
     say("building aerostat and the guest's init (release)");
-    run(cargo().args([
-        "build",
-        "--quiet",
-        "--release",
-        "-p",
-        "vmm",
-        "-p",
-        "guest-init",
-    ]))?;
+    run(cargo().args(["build", "--release", "-p", "vmm", "-p", "guest-init"]))?;
     let kernel = kernel::build_default()?;
     let release = root().join("target/x86_64-unknown-linux-gnu/release");
     let guest_init = release.join("guest-init");
