@@ -1,5 +1,6 @@
 //! The four VMs of the demo, and the figures one of them gives.
 
+use std::fmt;
 use std::io;
 use std::time::Instant;
 
@@ -93,6 +94,17 @@ pub(crate) struct Populate {
     pub(crate) task_clock_ns: u64,
 }
 
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.optimized {
+            "optimized"
+        } else {
+            "baseline"
+        };
+        write!(f, "{role} VM on {} pages", self.page)
+    }
+}
+
 impl Machine {
     /// Runs it in `session`.
     pub(crate) fn run(&self, session: &mut Session, built: &Artifacts) -> Result<Figures, Failure> {
@@ -119,7 +131,8 @@ impl Machine {
         let results = session.run(&config, io);
         if results.exit_code != 0 {
             let last = results.guest.last().map(|line| line.line.to_string());
-            return Err(format!("{self:?}: {:?}; guest: {last:?}", results.verdict).into());
+            let said = last.map_or_else(String::new, |line| format!("; its last line: {line}"));
+            return Err(format!("the {self}: {}{said}", results.verdict).into());
         }
         Figures::from(&results, config.memory.page.bytes())
     }
