@@ -38,7 +38,7 @@ pub(crate) enum Command {
     /// Look at a configuration without running it
     #[command(subcommand)]
     Config(ConfigCommand),
-    /// Print the facts about this host that results carry
+    /// Print what results say of a host: kernel, CPU, THP, huge page pools
     Info {
         /// As one JSON document
         #[arg(long)]
@@ -84,7 +84,7 @@ pub(crate) enum ConfigCommand {
         #[arg(long)]
         origin: bool,
     },
-    /// Check it, and that the files it names can be used
+    /// Check it, and that the files it names are there and fit into guest RAM
     Check {
         #[command(flatten)]
         source: ConfigSource,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Every exit code with its meaning, as `--help` prints it.
 pub const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "success"),
-    ("1, 3..=63", "the guest's own exit code"),
+    ("1, 3-63", "the guest's own exit code"),
     ("2", "bad usage or configuration"),
     (
         "64",
@@ -93,7 +93,7 @@ impl Verdict {
     /// | code | meaning |
     /// | --- | --- |
     /// | 0 | success |
-    /// | 1, 3..=63 | the guest's own exit code |
+    /// | 1, 3-63 | the guest's own exit code |
     /// | 2 | bad usage or configuration |
     /// | 64 | the guest's exit code is 2, negative or above 63; the results hold it |
     /// | 65 | no usable KVM |

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about, long_about = None)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about, long_about = None)]
 struct Cli {
     #[command(subcommand)]
     task: Task,

@@ -149,15 +149,15 @@ fn a_mistake_in_the_file_is_one_line_with_place_key_and_fix() {
         ),
         (
             "[memory]\nsize = \"512MB\"",
-            "vm.toml:4:8: key `memory.size`: \"512MB\" is not allowed; allowed: 16M to 4T, as bytes or with K, M, G or T",
+            "vm.toml:4:8: key `memory.size`: \"512MB\" is not allowed; allowed: 16M to 4T, a whole number, as bytes or with K, M, G or T",
         ),
         (
             "[memory]\nsize = 512",
-            "vm.toml:4:8: key `memory.size`: 512 is not allowed; allowed: 16M to 4T, as bytes or with K, M, G or T",
+            "vm.toml:4:8: key `memory.size`: 512 is not allowed; allowed: 16M to 4T, a whole number, as bytes or with K, M, G or T",
         ),
         (
             "[memory]\nsize = \"99999999999999999999T\"",
-            "vm.toml:4:8: key `memory.size`: \"99999999999999999999T\" is not allowed; allowed: 16M to 4T, as bytes or with K, M, G or T",
+            "vm.toml:4:8: key `memory.size`: \"99999999999999999999T\" is not allowed; allowed: 16M to 4T, a whole number, as bytes or with K, M, G or T",
         ),
         (
             "[memory]\nprefault = true\nprefault_threads = 0",

@@ -116,7 +116,8 @@ impl Checker<'_> {
             Some(bytes) if (least..=most).contains(&bytes) => Ok(Some(bytes)),
             Some(_) | None => {
                 let (least, most) = (format_size(least), format_size(most));
-                let allowed = format!("{least} to {most}, as bytes or with K, M, G or T");
+                let allowed =
+                    format!("{least} to {most}, a whole number, as bytes or with K, M, G or T");
                 Err(self.not_allowed(key, &written, &allowed))
             }
         }

@@ -1,5 +1,7 @@
 //! The four VMs of the demo, and the figures one of them gives.
 
+use std::fmt;
+
 use serde_json::Value;
 use vmm::host::Session;
 use vmm::results::{GuestLine, RunResults};
@@ -84,6 +86,17 @@ pub(crate) struct Populate {
     pub(crate) task_clock_ns: u64,
 }
 
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.optimized {
+            "optimized"
+        } else {
+            "baseline"
+        };
+        write!(f, "{role} VM on {} pages", self.page)
+    }
+}
+
 impl Machine {
     /// Runs it in `session`.
     pub(crate) fn run(&self, session: &mut Session, built: &Artifacts) -> Result<Figures, Failure> {
@@ -93,7 +106,8 @@ impl Machine {
             format!("balloon.on_report={}", self.on_report),
             format!("balloon.device_init_reported={}", self.optimized),
         ];
-        let (results, config) = guest::run(session, built, STEPS, &sets)?;
+        let (results, config) = guest::run(session, built, STEPS, &sets)
+            .map_err(|failure| format!("the {self}: {failure}"))?;
         Figures::from(&results, config.memory.page.bytes())
     }
 }

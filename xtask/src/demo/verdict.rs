@@ -10,7 +10,7 @@ pub(crate) fn complaints(machine: &Machine, figures: &Figures) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut must = |holds: bool, what: String| {
         if !holds {
-            wrong.push(format!("{machine:?}: {what}"));
+            wrong.push(format!("{machine}: {what}"));
         }
     };
 
