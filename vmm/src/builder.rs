@@ -13,6 +13,7 @@ use vm_memory::{GuestMemoryError, GuestMemoryMmap};
 
 use crate::config::{Backing, Config};
 use crate::console_output::ConsoleOutput;
+use crate::early_stop::EarlyStop;
 use crate::ending::Stopper;
 use crate::fault_injection::LyingZeroer;
 use crate::kvm::open::{self, KvmError};
@@ -110,6 +111,8 @@ pub struct Ends {
     pub output: Box<dyn Write + Send>,
     /// Takes requests to stop.
     pub stopper: Arc<Stopper>,
+    /// Tells whether to give up while guest RAM is populated.
+    pub early_stop: EarlyStop,
     /// When Aerostat was executed; times count from here.
     pub exec: Instant,
 }
@@ -141,7 +144,9 @@ pub fn build(
     // 4. Populate the rest of guest RAM, if wanted: after the kernel, so that a
     //    wrong kernel is told at once.
     if config.memory.prefault {
-        timings.prefault = Some(ram.prefault(config.memory.prefault_threads)?);
+        timings.prefault = Some(ram.prefault(config.memory.prefault_threads, &|| {
+            ends.early_stop.is_due("populating guest RAM")
+        })?);
     }
 
     // 5. The virtual machine over that RAM, with its interrupt controllers.

@@ -1,6 +1,6 @@
 //! `aerostat run`.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use vmm::config::{Config, ConfigError, ConsoleOutput, Loaded, Overrides};
 use vmm::host::{self, HostOptions};
+use vmm::named_pipe;
 use vmm::outcome::{FailureClass, Verdict};
 use vmm::results::RunResults;
 use vmm::results_file::ResultsFile;
@@ -117,8 +118,11 @@ fn console_output(loaded: &Loaded) -> Result<Box<dyn io::Write + Send>, Refused>
         )),
         ConsoleOutput::None => Box::new(io::sink()),
         ConsoleOutput::File(path) => Box::new(
-            File::create(path)
-                .map_err(|error| not_writable(loaded, "console.output.file", path, &error))?,
+            named_pipe::open(
+                OpenOptions::new().write(true).create(true).truncate(true),
+                path,
+            )
+            .map_err(|error| not_writable(loaded, "console.output.file", path, &error))?,
         ),
     })
 }

@@ -1,14 +1,23 @@
 //! Turns the bytes of the second serial port into lines, within bounds.
 
+use serde_json::Value;
+
 /// Longest line in bytes; a longer one is dropped whole.
 pub const LINE_BYTES: usize = 64 << 10;
 /// Lines kept at most.
 pub const LINES: usize = 10_000;
 /// What all lines may cost together, by [`cost`].
 const TOTAL_COST: usize = 32 << 20;
-/// Memory a JSON value may take beside its text: a map of one entry is a tree
-/// node of 600 bytes, written with seven characters, three of them structural.
-const STRUCTURE_COST: usize = 200;
+/// Memory of a value beside its contents, its share of a list that grew by
+/// doubling, and the comma, line end and quotes it is written with.
+const VALUE_COST: usize = 96;
+/// A map of one entry is a tree node of 600 bytes; so is each further one of
+/// up to eleven entries, at least half full.
+const MAP_COST: usize = 640;
+/// Two spaces a level: a results document is written indented.
+const INDENT: usize = 2;
+/// Levels around a line in a results document.
+const DEPTH: usize = 3;
 
 /// Collects bytes until a line is complete.
 #[derive(Debug, Default)]
@@ -75,8 +84,9 @@ impl Default for LineBudget {
 
 impl LineBudget {
     /// Charges for keeping `line`; false if it must not be kept.
-    pub fn take(&mut self, line: &[u8]) -> bool {
-        let left = (self.lines.checked_sub(1), self.cost.checked_sub(cost(line)));
+    pub fn take(&mut self, line: &Value) -> bool {
+        let cost = cost(line, DEPTH);
+        let left = (self.lines.checked_sub(1), self.cost.checked_sub(cost));
         let (Some(lines), Some(cost)) = left else {
             return false;
         };
@@ -85,10 +95,34 @@ impl LineBudget {
     }
 }
 
-/// What a line costs in memory at most, once it is a JSON value.
-fn cost(line: &[u8]) -> usize {
-    let structural = |byte: &&u8| matches!(byte, b',' | b':' | b'{' | b'[');
-    line.len() + line.iter().filter(structural).count() * STRUCTURE_COST
+/// What a value `depth` levels down costs at most, in bytes: of memory, and
+/// written into a results document. The parser bounds how deep it gets.
+fn cost(value: &Value, depth: usize) -> usize {
+    let inner = depth + 1;
+    let contents = match value {
+        Value::String(text) => written(text),
+        Value::Array(items) => items.iter().map(|item| cost(item, inner)).sum::<usize>(),
+        Value::Object(entries) => entries
+            .iter()
+            .map(|(key, value)| MAP_COST / 11 + written(key) + cost(value, inner))
+            .sum::<usize>()
+            .max(MAP_COST),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    // Twice: the closing bracket has a line of its own.
+    VALUE_COST + 2 * INDENT * depth + contents
+}
+
+/// Length of a string in a JSON document, without quotes.
+fn written(text: &str) -> usize {
+    text.bytes()
+        .map(|byte| match byte {
+            b'"' | b'\\' => 2,
+            // Most are written as \u0000.
+            0..b' ' => 6,
+            _ => 1,
+        })
+        .sum()
 }
 
 #[cfg(test)]
@@ -156,15 +190,45 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_ends_by_number_and_by_cost() {
+    fn the_budget_ends_by_number() {
         let mut budget = LineBudget::default();
-        assert_eq!((0..20_000).filter(|_| budget.take(b"{}")).count(), LINES);
+        let line = serde_json::json!({});
+        assert_eq!((0..20_000).filter(|_| budget.take(&line)).count(), LINES);
+    }
 
-        // The worst a guest can send: maps of one entry each.
-        let worst = br#"{"":0},"#.repeat(LINE_BYTES / 7);
-        let mut budget = LineBudget::default();
-        let kept = (0..LINES).filter(|_| budget.take(&worst)).count();
-        let values = kept * LINE_BYTES / 7;
-        assert!(values * 640 < 64 << 20, "{kept} lines with {values} maps");
+    /// As many as fit into one line.
+    fn full(start: &str, item: &str, end: &str) -> Vec<u8> {
+        let room = LINE_BYTES - start.len() - end.len();
+        let items = item.repeat(room / item.len());
+        let items = items.strip_suffix(',').unwrap_or(&items);
+        [start, items, end].concat().into_bytes()
+    }
+
+    #[test]
+    fn whatever_lines_a_guest_sends_the_document_stays_bounded() {
+        // An emulated host hands over at most 64 MiB.
+        const DOCUMENT: usize = 40 << 20;
+        let (open, close) = ("[".repeat(125), "]".repeat(125));
+        let table = [
+            ("control characters", vec![1; LINE_BYTES]),
+            ("no UTF-8", vec![0xff; LINE_BYTES]),
+            ("quotes", vec![b'"'; LINE_BYTES]),
+            ("letters", vec![b'x'; LINE_BYTES]),
+            ("numbers", full("[", "1e9,", "]")),
+            ("maps", full("[", "{\"\":0},", "]")),
+            ("deep values", full(&open, "0,", &close)),
+            ("deep lists", full(&open, "[0],", &close)),
+            ("deep maps", full(&open, "{\"\":0},", &close)),
+            ("many keys", full("{", "\"a\":0,", "}")),
+            ("small lines", b"{}".to_vec()),
+        ];
+        for (name, line) in table {
+            let value = crate::results_port::value_of(&line);
+            let mut budget = LineBudget::default();
+            let kept = (0..=LINES).take_while(|_| budget.take(&value)).count();
+            assert!(kept > 0, "{name}: one is kept");
+            let one = serde_json::to_string_pretty(&[[[&value]]]).unwrap().len();
+            assert!(one * kept < DOCUMENT, "{name}: {kept} lines of {one} bytes");
+        }
     }
 }

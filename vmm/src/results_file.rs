@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use crate::forced_exit::{Registration, on_forced_exit};
+use crate::named_pipe;
 
 /// A results file that is not there yet.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl ResultsFile {
         match fs::metadata(&target) {
             Ok(metadata) if metadata.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
             Ok(metadata) if !metadata.is_file() => Ok(Self {
-                file: OpenOptions::new().write(true).open(&target)?,
+                file: named_pipe::open(OpenOptions::new().write(true), &target)?,
                 temporary: None,
             }),
             _ => Self::beside(target),

@@ -42,10 +42,9 @@ impl GuestRecord {
     /// is no room to keep it.
     fn add(&mut self, line: &[u8], at_ms: f64, host: &dyn HostCounts) {
         self.first_ms.get_or_insert(at_ms);
-        let value = serde_json::from_slice(line)
-            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(line).into_owned()));
+        let value = value_of(line);
         self.heed(&value);
-        if self.budget.take(line) {
+        if self.budget.take(&value) {
             self.lines.push(GuestLine {
                 at_ms,
                 line: value,
@@ -74,6 +73,12 @@ impl GuestRecord {
         let not_zero = not_zero.and_then(Value::as_u64).unwrap_or(0);
         self.not_zero = self.not_zero.max(not_zero);
     }
+}
+
+/// A line as JSON; what is none, or too deep, as a string.
+pub(crate) fn value_of(line: &[u8]) -> Value {
+    serde_json::from_slice(line)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(line).into_owned()))
 }
 
 /// The record, shared between the port and the run.

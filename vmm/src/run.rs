@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::builder::{self, Ends};
 use crate::config::Config;
 use crate::console_input::ConsoleInput;
-use crate::ending::{StopCause, Stopper};
+use crate::early_stop::EarlyStop;
+use crate::ending::{GuestWord, StopCause, Stopper, verdict};
 use crate::event_loop::{Connections, EventLoop};
 use crate::outcome::{FailureClass, Verdict};
 use crate::results::{HostFacts, HostKind, RunResults};
@@ -34,15 +35,21 @@ fn run_into(
 ) -> Result<Verdict, Verdict> {
     let since_exec = || Some(io.exec.elapsed().as_secs_f64() * 1e3);
     let stopper = Arc::new(Stopper::new().map_err(internal)?);
+    let early_stop = EarlyStop::new(&io.stop, &config.timeout, io.exec, Arc::clone(&stopper));
     let ends = Ends {
         output: io.output,
         stopper: Arc::clone(&stopper),
+        early_stop: early_stop.map_err(internal)?,
         exec: io.exec,
     };
     let built = builder::build(config, kind, ends, &mut results.timings);
-    let mut machine = built.map_err(|error| Verdict::Failed {
-        class: error.class(),
-        message: error.to_string(),
+    let mut machine = built.map_err(|error| match stopper.cause() {
+        // What was given up on request is no failure.
+        Some(cause) => verdict(cause, GuestWord::default()),
+        None => Verdict::Failed {
+            class: error.class(),
+            message: error.to_string(),
+        },
     })?;
 
     let footprint = Cell::new(None);

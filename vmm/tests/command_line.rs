@@ -292,3 +292,32 @@ fn a_shipped_configuration_works_from_any_directory() {
             .ends_with("configs/../guest-kernel/out/bzImage")
     );
 }
+
+#[test]
+fn a_pipe_without_another_end_is_refused_and_not_waited_for() {
+    let directory = Directory::new("pipe");
+    let pipe = directory.0.join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    assert_refused(
+        &directory,
+        &["run", "pipe"],
+        "pipe: key `kernel.image`: missing; name a bzImage or ELF kernel in `[kernel]` as image = \"path\"",
+    );
+    for (args, origin, key) in [
+        (["--results", "pipe"], "--results pipe", "results.path"),
+        (
+            ["--set", "console.output.file=pipe"],
+            "--set console.output.file=pipe",
+            "console.output.file",
+        ),
+    ] {
+        let line =
+            format!("{origin}: key `{key}`: DIR/pipe: cannot be written: nobody reads this pipe");
+        assert_refused(
+            &directory,
+            &[&["run", "vm.toml"], &args[..]].concat(),
+            &line,
+        );
+    }
+}

@@ -275,7 +275,7 @@ fn a_host_that_breaks_is_an_internal_error_soon() {
 }
 
 #[test]
-fn a_kernel_that_is_no_host_is_refused_with_the_reason() {
+fn a_host_that_cannot_be_is_refused_with_the_reason() {
     let Some(kernel) = kernel() else { return };
     let start = |options: &HostOptions| match Session::start(HostChoice::Emulated, options, event())
     {
@@ -302,6 +302,12 @@ fn a_kernel_that_is_no_host_is_refused_with_the_reason() {
 
     wrong.host_kernel = Some("/nonexistent/kernel".into());
     assert_eq!(start(&wrong).0, 2);
+
+    let mut wrong = options(&kernel);
+    wrong.memory = Some(64 << 40);
+    let (code, message) = start(&wrong);
+    assert_eq!(code, 66, "{message}");
+    assert!(message.contains("67108864 MiB of RAM"), "{message}");
 
     let mut wrong = options(&kernel);
     wrong.agent = Some("/bin/sh".into());

@@ -1,6 +1,6 @@
 //! From a file and the command line to a checked configuration.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use super::error::{ConfigError, Origin, Problem};
 use super::named_files;
 use super::read_key::Checker;
 use super::schema::Config;
+use crate::named_pipe;
 
 /// Set to 1 in the environment of tests that inject faults.
 pub const TEST_FAULTS: &str = "AEROSTAT_TEST_FAULTS";
@@ -179,7 +180,8 @@ fn read(path: &Path, name: &Arc<str>) -> Result<String, ConfigError> {
         )
     };
     let from_io = |error: &std::io::Error| unreadable(named_files::reason(error));
-    let file = File::open(path).map_err(|error| from_io(&error))?;
+    let file =
+        named_pipe::open(OpenOptions::new().read(true), path).map_err(|error| from_io(&error))?;
     if file.metadata().map_err(|error| from_io(&error))?.is_dir() {
         return Err(unreadable(
             "is a directory, not a configuration file".to_owned(),

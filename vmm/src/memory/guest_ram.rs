@@ -74,18 +74,24 @@ impl GuestRam {
     }
 
     /// Populates all of it. See [`config::Memory::prefault_threads`]. Only what
-    /// was not there before is counted.
+    /// was not there before is counted. `give_up` is asked before each chunk,
+    /// on any of the threads.
     ///
     /// # Errors
     /// [`MemoryError::NotPopulated`] with what was populated and why it
-    /// stopped: with `overcommit` the pool may be exhausted.
-    pub fn prefault(&self, threads: Option<u16>) -> Result<results::Prefault, MemoryError> {
+    /// stopped: with `overcommit` the pool may be exhausted, or it was given up.
+    pub fn prefault(
+        &self,
+        threads: Option<u16>,
+        give_up: &(dyn Fn() -> bool + Sync),
+    ) -> Result<results::Prefault, MemoryError> {
         let backing = self.zeroer.backing;
         prefault::populate(
             &self.zeroer.memory,
             backing.page,
             self.resident_bytes(),
             threads,
+            give_up,
         )
         .map_err(|error| not_populated(self.resident_bytes(), self.size(), backing, &error))
     }

@@ -25,12 +25,14 @@ const CHUNK_BYTES: usize = 64 << 20;
 /// allocates, close by. All start together, and the time is taken from then.
 ///
 /// # Errors
-/// That of the first chunk that failed; chunks not begun are left out.
+/// That of the first chunk that failed; chunks not begun are left out. The same
+/// when `give_up`, asked before each chunk, says so.
 pub(super) fn populate(
     memory: &GuestMemoryMmap,
     page: usize,
     resident: u64,
     threads: Option<u16>,
+    give_up: &(dyn Fn() -> bool + Sync),
 ) -> io::Result<Prefault> {
     let chunk = CHUNK_BYTES.max(page);
     let chunks: Vec<Piece<'_>> = memory
@@ -50,6 +52,7 @@ pub(super) fn populate(
         next: AtomicUsize::new(0),
         failed: AtomicBool::new(false),
         chunks: &chunks,
+        give_up,
     };
     let gate = Gate::default();
     let nodes = host_nodes::cpus_by_node();
@@ -110,6 +113,7 @@ struct Work<'a> {
     next: AtomicUsize,
     failed: AtomicBool,
     chunks: &'a [Piece<'a>],
+    give_up: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Work<'_> {
@@ -118,9 +122,11 @@ impl Work<'_> {
             let Some(chunk) = self.chunks.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 break;
             };
-            chunk.advise(Advice::PopulateWrite).inspect_err(|_| {
-                self.failed.store(true, Ordering::Relaxed);
-            })?;
+            let done = match (self.give_up)() {
+                true => Err(io::Error::other("it was given up")),
+                false => chunk.advise(Advice::PopulateWrite),
+            };
+            done.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))?;
         }
         Ok(())
     }

@@ -205,6 +205,7 @@ impl Image<'_> {
         if header.e_type != ELF_TYPE_EXEC {
             return Err(self.bad("is an ELF file, but not a kernel: its type is not EXEC"));
         }
+        let mut segments = Vec::new();
         for n in 0..u64::from(header.e_phnum) {
             let at = header.e_phoff.saturating_add(n * PROGRAM_HEADER_BYTES);
             self.check_len(at.saturating_add(PROGRAM_HEADER_BYTES))?;
@@ -212,7 +213,9 @@ impl Image<'_> {
             if segment.p_type == elf::PT_LOAD {
                 self.check_len(segment.p_offset.saturating_add(segment.p_filesz))?;
                 let size = segment.p_memsz.max(segment.p_filesz);
-                self.check_ram(segment.p_paddr.saturating_add(size))?;
+                let end = segment.p_paddr.saturating_add(size);
+                self.check_ram(end)?;
+                segments.push(segment.p_paddr..end);
             }
         }
         let high = Some(GuestAddress(HIGH_RAM_START));
@@ -222,6 +225,12 @@ impl Image<'_> {
                 "is an ELF without a PVH entry: build it with CONFIG_PVH=y, or use its bzImage",
             ));
         };
+        if !segments.iter().any(|segment| segment.contains(&entry.0)) {
+            let entry = entry.0;
+            return Err(self.bad(format!(
+                "is corrupt: its PVH entry {entry:#x} is in none of its segments"
+            )));
+        }
         Ok(LoadedKernel {
             entry: EntryState::Pvh(entry.0),
             header: None,

@@ -72,7 +72,7 @@ fn elf(note: bool) -> Vec<u8> {
     image.extend(4_u32.to_le_bytes());
     image.extend(18_u32.to_le_bytes()); // XEN_ELFNOTE_PHYS32_ENTRY
     image.extend(b"Xen\0");
-    image.extend(0x100_0040_u32.to_le_bytes());
+    image.extend(0x100_0008_u32.to_le_bytes());
     image
 }
 
@@ -94,7 +94,7 @@ fn a_bzimage_is_entered_0x200_past_its_load_address() {
 fn an_elf_is_entered_at_its_pvh_note() {
     let (kernel, memory) = load_into("good-elf", &elf(true), RAM);
     let kernel = kernel.unwrap();
-    assert_eq!(kernel.entry, EntryState::Pvh(0x100_0040));
+    assert_eq!(kernel.entry, EntryState::Pvh(0x100_0008));
     assert_eq!(kernel.end, 0x100_0010);
     assert!(kernel.header.is_none());
     assert_eq!(
@@ -135,6 +135,8 @@ fn each_wrong_kernel_is_named_with_its_reason() {
         ("elf-far",      edit(elf(true), 95, &[1]),                  "memory.size gives 32 MiB"),
         ("elf-huge",     edit(elf(true), 96, &[0xff; 8]),            "truncated"),
         ("elf-low",      edit(elf(true), 24, &[0; 8]),               "corrupt: invalid entry address"),
+        ("elf-past-end", edit(elf(true), 208, &[0x10, 0, 0, 1]),     "PVH entry 0x1000010 is in none"),
+        ("elf-nowhere",  edit(elf(true), 208, &[0xff; 4]),           "PVH entry 0xffffffff is in none"),
     ];
     for (name, image, reason) in table {
         let message = load_bytes(name, &image).unwrap_err().to_string();

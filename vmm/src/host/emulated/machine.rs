@@ -35,6 +35,9 @@ const TELLING: [&str; 5] = [
     "qemu-system",
 ];
 
+/// How QEMU says that it cannot have the memory of its guest.
+const NO_MEMORY: &str = "cannot set up guest memory";
+
 /// What an emulated host is made of.
 pub(crate) struct MachineSpec {
     pub(crate) qemu: PathBuf,
@@ -49,6 +52,8 @@ pub(crate) struct MachineSpec {
 pub(crate) struct EmulatedHost {
     qemu: Qemu,
     pub(super) link: Link,
+    /// Its RAM in bytes.
+    memory: u64,
     stored: HashSet<String>,
     ready: Ready,
     boot: Duration,
@@ -94,6 +99,7 @@ impl EmulatedHost {
         let mut host = Self {
             qemu,
             link: Link::new(stream).map_err(|error| internal(&error))?,
+            memory: spec.memory,
             stored: HashSet::new(),
             ready: Ready::default(),
             boot: Duration::ZERO,
@@ -101,7 +107,9 @@ impl EmulatedHost {
             broken: None,
             leaked_pages: 0,
         };
-        host.ready = host.wait_until_ready(start, stop)?;
+        host.ready = host
+            .wait_until_ready(start, stop)
+            .map_err(|verdict| with_kernel(verdict, &spec.kernel))?;
         host.boot = start.elapsed();
         if host.ready.protocol != message::VERSION {
             return Err(internal(&format_args!(
@@ -201,6 +209,16 @@ impl EmulatedHost {
             None => reason.to_owned(),
         };
         self.broken = Some(reason.clone());
+        if reason.contains(NO_MEMORY) {
+            return failed(
+                FailureClass::Memory,
+                format!(
+                    "this machine has not the {} MiB of RAM for the emulated host: lower \
+                     memory.size or host.memory",
+                    self.memory >> 20
+                ),
+            );
+        }
         failed(
             FailureClass::Internal,
             format!("the emulated host broke down: {reason}"),
@@ -313,6 +331,23 @@ fn changed(file: &GuestFile) -> Verdict {
             file.path.display()
         ),
     )
+}
+
+/// A host that breaks while it boots does so because of its kernel, mostly.
+fn with_kernel(verdict: Verdict, kernel: &Path) -> Verdict {
+    match verdict {
+        Verdict::Failed {
+            class: class @ FailureClass::Internal,
+            message,
+        } => failed(
+            class,
+            format!(
+                "{message}; its kernel is {} (host.kernel, else kernel.image)",
+                kernel.display()
+            ),
+        ),
+        other => other,
+    }
 }
 
 /// What QEMU would only say in its own words, or by never booting.

@@ -38,6 +38,7 @@ pub(super) const HUGETLB_2M_SHARED: Backed =
 pub(super) const HUGETLB_1G: Backed = backed(config::Backing::Hugetlb, PageSize::Size1G, false);
 pub(super) const HUGETLB_1G_SHARED: Backed =
     backed(config::Backing::Hugetlb, PageSize::Size1G, true);
+pub(super) const PAGES: Backed = backed(config::Backing::Pages, PageSize::Size4K, false);
 
 /// All but 1 GiB pages, which take too long to clear for a table of cases.
 pub(super) const ALL_BUT_1G: [Backed; 6] = [
@@ -45,7 +46,7 @@ pub(super) const ALL_BUT_1G: [Backed; 6] = [
     HUGETLB_2M_SHARED,
     backed(config::Backing::Thp, PageSize::Size4K, false),
     backed(config::Backing::Thp, PageSize::Size4K, true),
-    backed(config::Backing::Pages, PageSize::Size4K, false),
+    PAGES,
     backed(config::Backing::Pages, PageSize::Size4K, true),
 ];
 

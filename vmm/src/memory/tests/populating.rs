@@ -1,5 +1,7 @@
 //! Prefault populates everything, or says how far it came.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use super::guest::*;
 use super::pool_guard::PoolGuard;
 use crate::config;
@@ -16,7 +18,7 @@ fn all_of_it_is_resident_and_zero_afterwards() {
             };
             let pool = &held.pool;
             let ram = GuestRam::create(&backed.config(size)).unwrap();
-            let prefault = ram.prefault(threads).unwrap();
+            let prefault = ram.prefault(threads, &|| false).unwrap();
             assert_eq!(ram.resident_bytes(), size, "{backed:?}");
             assert_eq!(prefault.bytes, size);
             assert_eq!(
@@ -45,7 +47,7 @@ fn what_the_guest_has_written_survives() {
     };
     let ram = GuestRam::create(&HUGETLB_2M.config(8 * MIB)).unwrap();
     dirty(&ram, 2 * MIB, 2 * MIB);
-    let prefault = ram.prefault(None).unwrap();
+    let prefault = ram.prefault(None, &|| false).unwrap();
     assert_eq!(prefault.bytes, 6 * MIB, "without what was there");
     assert_eq!(prefault.threads, 1, "one thread per 64 MiB is enough");
     assert_only_zero(&ram, 2 * MIB..4 * MIB, 0..0, "dirty");
@@ -63,7 +65,7 @@ fn an_exhausted_pool_is_explained_with_done_and_wanted() {
             ..backed.config(64 * MIB)
         };
         let ram = GuestRam::create(&config).unwrap();
-        let error = ram.prefault(None).unwrap_err();
+        let error = ram.prefault(None, &|| false).unwrap_err();
         let text = error.to_string();
         let MemoryError::NotPopulated { done, wanted, .. } = error else {
             panic!("{text}");
@@ -74,6 +76,20 @@ fn an_exhausted_pool_is_explained_with_done_and_wanted() {
                 "populating guest RAM stopped at 20M of 64M: the pool of 2M pages is exhausted: "
             ) && text.contains(" 0 available; fix: echo "),
             "{text}"
+        );
+    }
+}
+
+#[test]
+fn it_is_given_up_between_two_chunks() {
+    for threads in [1, 2] {
+        let ram = GuestRam::create(&PAGES.config(200 * MIB)).unwrap();
+        let asked = AtomicUsize::new(0);
+        let second = || asked.fetch_add(1, Ordering::Relaxed) >= 1;
+        let error = ram.prefault(Some(threads), &second).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "populating guest RAM stopped at 64M of 200M: it was given up"
         );
     }
 }
