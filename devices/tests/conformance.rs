@@ -13,6 +13,7 @@
 
 mod fake_guest;
 
+mod absent_memory;
 mod features_and_init;
 mod hostile_guest;
 mod inflate_and_deflate;

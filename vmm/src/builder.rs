@@ -31,8 +31,8 @@ use crate::x86::cpu_state::EntryState;
 use crate::x86::initrd::{self, InitrdError};
 use crate::x86::kernel_image::{self, KernelImageError};
 use crate::x86::layout::{
-    BALLOON_GSI, BALLOON_MMIO_START, COM1_GSI, COM1_PORT, COM2_GSI, COM2_PORT, KEYBOARD_PORT,
-    POWER_PORT,
+    BALLOON_GSI, BALLOON_MMIO_START, COM1_GSI, COM1_PORT, COM2_GSI, COM2_PORT, HIGH_RAM_START,
+    KEYBOARD_PORT, POWER_PORT,
 };
 use crate::x86::power_ports::{KeyboardResetPort, POWER_PORTS, PowerPorts};
 use crate::x86::{acpi, address_map, bzimage_boot, cpuid, pvh_boot, reset_vector};
@@ -139,7 +139,9 @@ pub fn build(
     timings.memory_ms = Some(ends.exec.elapsed().as_secs_f64() * 1e3);
 
     // 3. Kernel, initrd and command line, and all the kernel is told at boot.
-    let entry = load_guest(config, memory)?;
+    ram.make_present_below(HIGH_RAM_START)?;
+    let entry = load_guest(config, memory)
+        .map_err(|error| ram.shortage().map_or(error, BuildError::Memory))?;
 
     // 4. Populate the rest of guest RAM, if wanted: after the kernel, so that a
     //    wrong kernel is told at once.

@@ -30,6 +30,10 @@ impl ZeroGuestRange for LyingZeroer {
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
         self.0.release(range)
     }
+
+    fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
+        self.0.make_present(range)
+    }
 }
 
 #[cfg(test)]
@@ -45,6 +49,9 @@ mod tests {
         }
         fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
             Ok(range.len())
+        }
+        fn make_present(&self, _range: GuestRange) -> Result<(), ZeroError> {
+            Ok(())
         }
     }
 

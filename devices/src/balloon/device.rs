@@ -11,6 +11,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::counters::{Counters, CountersSnapshot};
 use super::driver_view::DriverView;
 use super::epoll_glue::BalloonThread;
+use super::guest_range::GuestRange;
 use super::host_zeroes::{ZeroBy, ZeroGuestRange};
 use super::negotiation;
 use super::queue_work::{BalloonWork, pages_of};
@@ -102,7 +103,18 @@ impl Balloon {
         let log = Arc::new(LogBudget::new());
         let counters = Arc::new(Counters::default());
         let view = DriverView::new(offered, spec.target_pages);
-        let transport = MmioTransport::new(view, memory.clone(), interrupt, Arc::clone(&log))?;
+        let host = Arc::clone(&ram);
+        let make_present = Box::new(move |addr, len| {
+            GuestRange::new(addr, len).is_some_and(|range| host.make_present(range).is_ok())
+        });
+        let log_of_transport = Arc::clone(&log);
+        let transport = MmioTransport::new(
+            view,
+            memory.clone(),
+            make_present,
+            interrupt,
+            log_of_transport,
+        )?;
         let transport = Arc::new(transport);
         let counted = Arc::clone(&counters);
         let work = BalloonWork::new(spec.on_report, memory, ram, counted, log);

@@ -67,7 +67,7 @@ impl GuestInflates {
         host: &HostWork<'_>,
         mut each: impl FnMut(&[GuestRange], u64),
     ) -> Result<(), BadRequest> {
-        let mut stream = PfnStream::new(memory, chain, limit)?;
+        let mut stream = PfnStream::new(memory, host.ram, chain, limit)?;
         if stream.dropped() > 0 {
             host.counters.add(|c| &mut c.malformed_chains, 1);
             host.log.warn(format_args!(
@@ -91,6 +91,11 @@ impl GuestInflates {
             }
             guest_range::merge(&mut self.pages);
             each(&self.pages, as_u64(count));
+        }
+        if let Some(addr) = stream.lacking() {
+            host.counters.add(|c| &mut c.malformed_chains, 1);
+            host.log
+                .warn(format_args!("no memory for the page numbers at {addr:#x}"));
         }
         Ok(())
     }

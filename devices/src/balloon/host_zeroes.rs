@@ -91,6 +91,15 @@ pub trait ZeroGuestRange: Send + Sync {
     /// # Errors
     /// [`ZeroError`] if part of it is not RAM or the host refused.
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError>;
+
+    /// Has memory behind all of `range`, so that accesses to it succeed until
+    /// the next call of [`Self::zero`] or [`Self::release`]. Called before each
+    /// look at a ring and at page numbers: a guest may put both where no memory
+    /// is. To be cheap where memory is, or can always be had.
+    ///
+    /// # Errors
+    /// [`ZeroError`] if part of it is not RAM or no memory is to be had.
+    fn make_present(&self, range: GuestRange) -> Result<(), ZeroError>;
 }
 
 /// The effects of one request: counted, cut into units, and given up between

@@ -5,6 +5,7 @@ use thiserror::Error;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::guest_range::GuestRange;
+use super::host_zeroes::ZeroGuestRange;
 use super::spec::PFN_BYTES;
 use crate::virtio::chain::Buffer;
 
@@ -22,6 +23,7 @@ pub(crate) enum BadRequest {
 /// The page numbers that are still to be read.
 pub(crate) struct PfnStream<'a> {
     memory: &'a GuestMemoryMmap,
+    ram: &'a dyn ZeroGuestRange,
     buffers: &'a [Buffer],
     /// Bytes already taken of the first buffer.
     taken: u64,
@@ -29,6 +31,8 @@ pub(crate) struct PfnStream<'a> {
     left: u64,
     /// Bytes beyond the limit, which are never read.
     dropped: u64,
+    /// Where reading stopped for want of memory.
+    lacking: Option<u64>,
 }
 
 impl<'a> PfnStream<'a> {
@@ -39,6 +43,7 @@ impl<'a> PfnStream<'a> {
     /// [`BadRequest`] if some of it cannot be read; then nothing has been.
     pub(crate) fn new(
         memory: &'a GuestMemoryMmap,
+        ram: &'a dyn ZeroGuestRange,
         chain: &'a [Buffer],
         limit: u64,
     ) -> Result<Self, BadRequest> {
@@ -59,16 +64,24 @@ impl<'a> PfnStream<'a> {
         let used = budget - left;
         Ok(Self {
             memory,
+            ram,
             buffers,
             taken: 0,
             left: used,
             dropped: total - used,
+            lacking: None,
         })
     }
 
     /// Bytes beyond the limit.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Address of page numbers that are in RAM no memory is to be had for; they
+    /// and what follows were not read.
+    pub(crate) fn lacking(&self) -> Option<u64> {
+        self.lacking
     }
 
     /// Replaces `pfns` by the next page numbers; returns false if there are
@@ -105,6 +118,12 @@ impl<'a> PfnStream<'a> {
             }
             let len = usize::try_from(len).unwrap_or(usize::MAX).min(to.len());
             let addr = GuestAddress(first.addr.saturating_add(self.taken));
+            // Not before: the request may name the pages of its own numbers.
+            let range = GuestRange::new(addr.0, len as u64);
+            if range.is_none_or(|range| self.ram.make_present(range).is_err()) {
+                self.lacking = Some(addr.0);
+                break;
+            }
             let read = to
                 .get_mut(..len)
                 .and_then(|to| self.memory.read_slice(to, addr).ok());

@@ -11,6 +11,7 @@ use super::chain::{self, Buffer, Malformed};
 use super::device::VirtioDevice;
 use super::mmio_registers as reg;
 use super::mmio_transport::MmioTransport;
+use super::queue_slot;
 
 /// Chains completed at most before the driver is interrupted and other queues
 /// get their turn: what Linux puts into one page report.
@@ -125,7 +126,13 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
             return None;
         }
         let queue = state.slots.get_mut(self.index)?.queue_mut()?;
-        match step(queue, self.transport.memory()) {
+        let mut areas = queue_slot::areas(queue).into_iter();
+        let lacks = areas.find(|(addr, len)| !self.transport.make_present(*addr, *len));
+        let stepped = match lacks {
+            None => step(queue, self.transport.memory()),
+            Some((addr, _)) => Err(BrokenRing(format!("no memory for its ring at {addr:#x}"))),
+        };
+        match stepped {
             Ok(value) => Some(value),
             Err(BrokenRing(why)) => {
                 let why = format!("queue {}: {why}", self.index);

@@ -22,6 +22,9 @@ use super::transport_state::{State, StatusError};
 use crate::interrupt::Interrupt;
 use crate::mmio_bus::BusDevice;
 
+/// Has memory behind the bytes from an address on; false if there is none.
+pub(crate) type MakePresent = Box<dyn Fn(u64, u64) -> bool + Send + Sync>;
+
 /// A device behind virtio-mmio registers.
 pub(crate) struct MmioTransport<D: VirtioDevice> {
     state: Mutex<State<D>>,
@@ -31,6 +34,7 @@ pub(crate) struct MmioTransport<D: VirtioDevice> {
     /// read without, between two units of work.
     cancel: AtomicBool,
     memory: GuestMemoryMmap,
+    make_present: MakePresent,
     line: Arc<dyn Interrupt>,
     kicks: Vec<EventFd>,
     activated: EventFd,
@@ -43,13 +47,15 @@ pub(crate) fn new_event() -> io::Result<EventFd> {
 }
 
 impl<D: VirtioDevice> MmioTransport<D> {
-    /// The transport of `device`, just powered on.
+    /// The transport of `device`, just powered on. `make_present` is called for
+    /// each area of a ring before every look at it, with the registers locked.
     ///
     /// # Errors
     /// The error of creating an event.
     pub(crate) fn new(
         device: D,
         memory: GuestMemoryMmap,
+        make_present: MakePresent,
         line: Arc<dyn Interrupt>,
         log: Arc<LogBudget>,
     ) -> io::Result<Self> {
@@ -58,6 +64,7 @@ impl<D: VirtioDevice> MmioTransport<D> {
             let_go: Condvar::new(),
             cancel: AtomicBool::new(false),
             memory,
+            make_present,
             line,
             kicks: (0..D::QUEUES)
                 .map(|_| new_event())
@@ -80,6 +87,11 @@ impl<D: VirtioDevice> MmioTransport<D> {
     /// Guest memory, for the worker.
     pub(crate) fn memory(&self) -> &GuestMemoryMmap {
         &self.memory
+    }
+
+    /// Has memory behind `len` bytes from `addr` on, for the worker.
+    pub(crate) fn make_present(&self, addr: u64, len: u64) -> bool {
+        (self.make_present)(addr, len)
     }
 
     /// Whether the worker is to let go.

@@ -86,6 +86,16 @@ impl Area {
     }
 }
 
+/// Address and length in bytes of the three areas of a queue.
+pub(crate) fn areas(queue: &Queue) -> [(u64, u64); 3] {
+    let size = u64::from(queue.size());
+    [
+        (queue.desc_table(), Area::Descriptors.len(size)),
+        (queue.avail_ring(), Area::Available.len(size)),
+        (queue.used_ring(), Area::Used.len(size)),
+    ]
+}
+
 impl QueueSlot {
     /// QueueSize.
     pub(crate) fn set_size(&mut self, size: u32) {

@@ -42,6 +42,7 @@ pub enum Call {
 pub struct FakeRam {
     memory: GuestMemoryMmap,
     failing: Mutex<Vec<GuestRange>>,
+    absent: Mutex<Vec<GuestRange>>,
     calls: Mutex<Vec<Call>>,
     /// While true, calls wait (and are in `waiting`).
     closed: Mutex<bool>,
@@ -54,6 +55,7 @@ impl FakeRam {
         Self {
             memory,
             failing: Mutex::default(),
+            absent: Mutex::default(),
             calls: Mutex::default(),
             closed: Mutex::new(false),
             opened: Condvar::new(),
@@ -64,6 +66,11 @@ impl FakeRam {
     /// Every call that touches `range` fails from now on, having made a mess.
     pub fn fail(&self, range: GuestRange) {
         self.failing.lock().unwrap().push(range);
+    }
+
+    /// No memory is to be had for `range` from now on.
+    pub fn take_away(&self, range: GuestRange) {
+        self.absent.lock().unwrap().push(range);
     }
 
     /// What was called, in order.
@@ -103,8 +110,7 @@ impl FakeRam {
             return Err(ZeroError::NotRam(range));
         }
         let failing = self.failing.lock().unwrap();
-        let fails = |bad: &GuestRange| bad.start() < range.end() && range.start() < bad.end();
-        if failing.iter().any(fails) {
+        if failing.iter().any(|bad| overlap(*bad, range)) {
             self.memory.write_slice(&vec![0x5a; len], start).unwrap();
             return Err(ZeroError::Host { range, errno: 22 });
         }
@@ -117,6 +123,10 @@ impl FakeRam {
         let len = (range.end() - range.end() % HUGE).saturating_sub(first);
         (first, len)
     }
+}
+
+fn overlap(a: GuestRange, b: GuestRange) -> bool {
+    a.start() < b.end() && b.start() < a.end()
 }
 
 impl ZeroGuestRange for FakeRam {
@@ -139,5 +149,14 @@ impl ZeroGuestRange for FakeRam {
         let zeros = vec![0; len as usize];
         self.memory.write_slice(&zeros, GuestAddress(first)).ok();
         Ok(len)
+    }
+
+    /// There is memory everywhere, but for what a test took away.
+    fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
+        let absent = self.absent.lock().unwrap();
+        if absent.iter().any(|absent| overlap(*absent, range)) {
+            return Err(ZeroError::Host { range, errno: 14 });
+        }
+        Ok(())
     }
 }

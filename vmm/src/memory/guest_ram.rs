@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use devices::balloon::guest_range::GuestRange;
 use devices::balloon::host_zeroes::ZeroGuestRange;
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
@@ -94,6 +95,37 @@ impl GuestRam {
             give_up,
         )
         .map_err(|error| not_populated(self.resident_bytes(), self.size(), backing, &error))
+    }
+
+    /// Has memory behind all below `end`. Does nothing where no fault can fail:
+    /// only where a pool is overcommitted a store could raise SIGBUS.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotPopulated`]: the pool is exhausted.
+    pub fn make_present_below(&self, end: u64) -> Result<(), MemoryError> {
+        let range = GuestRange::new(0, end.min(self.size()));
+        let present = range.map_or(Ok(()), |range| self.zeroer.make_present(range));
+        present.map_err(|_| self.exhausted())
+    }
+
+    /// Why stores to guest RAM fail, if they do.
+    #[must_use]
+    pub fn shortage(&self) -> Option<MemoryError> {
+        let backing = self.zeroer.backing;
+        let overcommitted = backing.is_hugetlb() && !backing.reserved;
+        let pool = Pools::host().pool(backing.page as u64);
+        let empty = pool.is_some_and(|pool| pools::available(&pool) == 0);
+        (overcommitted && empty).then(|| self.exhausted())
+    }
+
+    fn exhausted(&self) -> MemoryError {
+        let error = io::Error::from_raw_os_error(libc::EFAULT);
+        not_populated(
+            self.resident_bytes(),
+            self.size(),
+            self.zeroer.backing,
+            &error,
+        )
     }
 
     /// What the balloon device acts on guest memory through.

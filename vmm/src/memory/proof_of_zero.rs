@@ -63,6 +63,22 @@ impl ZeroGuestRange for GuestRamZeroer {
         Ok(Zeroed::vouch(range, released))
     }
 
+    fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
+        // Memory without a pool is found or made by the fault itself; so are
+        // pages of a pool that are reserved. A shared mapping loses its
+        // reservation where `discard` could not renew it.
+        if !self.backing.is_hugetlb() || (self.backing.reserved && !self.backing.shared) {
+            return Ok(());
+        }
+        self.in_pieces(range, |piece| {
+            piece
+                .in_host_pages()
+                .advise(Advice::PopulateWrite)
+                .map(|()| 0)
+        })
+        .map(drop)
+    }
+
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
         self.in_pieces(range, |piece| {
             let Some(whole) = piece.whole_pages(self.backing.page) else {

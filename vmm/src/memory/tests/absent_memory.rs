@@ -127,3 +127,27 @@ fn absent_memory_of_an_exhausted_pool_is_promised_and_not_touched() {
         assert_only_zero(&ram, 0..4 * MIB, 0..0, "the rest is as the guest left it");
     }
 }
+
+#[test]
+fn a_guest_that_outgrows_its_pool_while_it_is_loaded_is_told_so() {
+    let Some(pool) = PoolGuard::with_available(2 * MIB, 1) else {
+        return;
+    };
+    let config = config::Memory {
+        overcommit: true,
+        ..HUGETLB_2M.config(64 * MIB)
+    };
+    let ram = GuestRam::create(&config).unwrap();
+    assert!(ram.shortage().is_none(), "one page is left");
+    ram.make_present_below(MIB).unwrap();
+    assert_eq!((pool.free(), ram.resident_bytes()), (0, 2 * MIB));
+    let refused = ram.make_present_below(3 * MIB).unwrap_err().to_string();
+    assert!(
+        refused.contains("stopped at 2M of 64M: the pool"),
+        "{refused}"
+    );
+    assert_eq!(ram.shortage().unwrap().to_string(), refused);
+
+    let reserved = GuestRam::create(&HUGETLB_2M.config(64 * MIB));
+    assert!(reserved.is_err(), "a reserved guest fails before");
+}

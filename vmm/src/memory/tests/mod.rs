@@ -2,6 +2,7 @@
 //! put it back ([`pool_guard`]); without permission they say so and skip.
 
 mod absent_memory;
+mod absent_rings;
 mod creating;
 mod guest;
 mod pool_guard;
