@@ -67,7 +67,7 @@ fn boots(lab: &Lab, config: &Config) -> Result<(), Failure> {
             prefault.bytes > size / 2 && prefault.gib_per_s > 0.0,
             "{prefault:?}"
         );
-        let resident = footprint.guest_resident;
+        let resident = footprint.guest_resident_bytes;
         assert!(
             resident >= size - (4 << 20),
             "{resident} of {size} bytes are resident"
@@ -75,9 +75,9 @@ fn boots(lab: &Lab, config: &Config) -> Result<(), Failure> {
     }
     // To beat: 4.1 MB for the leanest peer on the same host.
     assert!(
-        footprint.vmm_rss < 4_300_000,
+        footprint.vmm_rss_bytes < 4_300_000,
         "the VMM itself uses {} bytes",
-        footprint.vmm_rss
+        footprint.vmm_rss_bytes
     );
     Ok(())
 }

@@ -160,7 +160,7 @@ impl Row {
             assert!(released > 0, "nothing went back");
         }
         if let Some(page) = self.pool_page {
-            let free = |line: &vmm::results::GuestLine| line.pool_free.ok_or("no pool");
+            let free = |line: &vmm::results::GuestLine| line.pool_free_pages.ok_or("no pool");
             let grown = free(after)?.saturating_sub(free(before)?) * page;
             // The guest runs on while it flushes, and may take a few pages back.
             let back = released.checked_sub(grown).ok_or("the pool grew by more")?;

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 
 use vmm::config::units::format_size;
+use vmm::host::HostChoice;
+use vmm::host::choose::{self, Chosen, Places};
 use vmm::host_facts;
 use vmm::memory::pools::pools;
 use vmm::outcome::FailureClass;
@@ -12,9 +14,16 @@ use crate::talk::{print, say};
 
 /// Prints the facts of this host; returns the exit code.
 pub(crate) fn run(json: bool) -> u8 {
-    let facts = host_facts::gather(HostKind::Native, pools());
+    let choice = choose::decide(HostChoice::Auto, &choose::look(&Places::default()));
+    let (kind, would_run) = match choice {
+        Ok((Chosen::Native, why)) => (HostKind::Native, why),
+        Ok((Chosen::Emulated(_), why)) => (HostKind::Emulated, why),
+        // Nothing runs here at all; the facts are this machine's all the same.
+        Err(verdict) => (HostKind::Native, verdict.to_string()),
+    };
+    let facts = host_facts::gather(kind, pools());
     if !json {
-        return print(&table(&facts));
+        return print(&format!("{would_run}\n{}", table(&facts)));
     }
     match serde_json::to_string_pretty(&facts) {
         Ok(document) => print(&format!("{document}\n")),

@@ -174,11 +174,11 @@ pub struct PoolShortage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     /// Resident set without guest RAM.
-    pub vmm_rss: u64,
+    pub vmm_rss_bytes: u64,
     /// Resident guest RAM.
-    pub guest_resident: u64,
+    pub guest_resident_bytes: u64,
     /// Page tables of the process.
-    pub page_tables: u64,
+    pub page_tables_bytes: u64,
 }
 
 /// One line of the guest, stamped by the VMM when it arrived.
@@ -191,7 +191,7 @@ pub struct GuestLine {
     /// Balloon counters at that moment.
     pub counters: CountersSnapshot,
     /// Free pages of the pool that backs the guest at that moment.
-    pub pool_free: Option<u64>,
+    pub pool_free_pages: Option<u64>,
 }
 
 /// What was dropped because a bound was reached.
@@ -236,15 +236,15 @@ mod tests {
             gib_per_s: 2.0,
         });
         results.footprint = Some(Footprint {
-            vmm_rss: 1,
-            guest_resident: 2,
-            page_tables: 3,
+            vmm_rss_bytes: 1,
+            guest_resident_bytes: 2,
+            page_tables_bytes: 3,
         });
         results.guest.push(GuestLine {
             at_ms: 1.5,
             line: Value::from("text"),
             counters: CountersSnapshot::default(),
-            pool_free: None,
+            pool_free_pages: None,
         });
         results
     }
@@ -289,8 +289,8 @@ mod tests {
             "features.offered features.acknowledged",
             "timings.memory_ms timings.started_ms timings.init_ms timings.stopped_ms",
             "timings.prefault.bytes timings.prefault.threads timings.prefault.ms timings.prefault.gib_per_s",
-            "footprint.vmm_rss footprint.guest_resident footprint.page_tables",
-            "guest[].at_ms guest[].line guest[].pool_free",
+            "footprint.vmm_rss_bytes footprint.guest_resident_bytes footprint.page_tables_bytes",
+            "guest[].at_ms guest[].line guest[].pool_free_pages",
             "dropped.console_bytes dropped.guest_lines",
         ]
         .iter()

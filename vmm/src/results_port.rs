@@ -49,7 +49,7 @@ impl GuestRecord {
                 at_ms,
                 line: value,
                 counters: host.counters(),
-                pool_free: host.pool_free(),
+                pool_free_pages: host.pool_free(),
             });
         } else {
             self.dropped += 1;
@@ -198,7 +198,7 @@ mod tests {
                 (2, &json!("no json"))
             ]
         );
-        assert_eq!(record.lines[0].pool_free, Some(7));
+        assert_eq!(record.lines[0].pool_free_pages, Some(7));
         assert_eq!(record.first_ms, Some(record.lines[0].at_ms));
     }
 

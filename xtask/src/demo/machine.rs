@@ -156,7 +156,10 @@ fn first_flush(results: &RunResults, page_bytes: u64) -> Result<Flush, Failure> 
     let (before, after) = before
         .zip(results.guest.get(at))
         .ok_or("no step before the flush")?;
-    let free = |line: &GuestLine| line.pool_free.and_then(|pages| i64::try_from(pages).ok());
+    let free = |line: &GuestLine| {
+        line.pool_free_pages
+            .and_then(|pages| i64::try_from(pages).ok())
+    };
     let (free_before, free_after) = free(before).zip(free(after)).ok_or("no pool")?;
     Ok(Flush {
         reported: after.counters.reported_bytes - before.counters.reported_bytes,

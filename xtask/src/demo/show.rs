@@ -117,7 +117,6 @@ fn table(all: &[Figures], kind: HostKind) -> Table {
         String::new()
     });
     row("  skipped, %", &|f| share(&f.small));
-    row(&format!("  {clock}"), &|f| milliseconds(&f.small));
     row("both again, claims verified", &|_| String::new());
     row("  skipped, % (THP)", &|f| share(&f.verified_thp));
     row("  skipped, % (4K)", &|f| share(&f.verified_small));
@@ -163,7 +162,7 @@ fn notes(
            the aerostat binary, static and stripped: {:.1} MB",
         took.as_secs_f64(),
         init.join(", "),
-        megabytes(boots.vmm_rss),
+        megabytes(boots.vmm_rss_bytes),
         megabytes(binary),
     ))
 }
