@@ -1,9 +1,20 @@
 //! The log: lines on stderr, stamped with the time since Aerostat was executed.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use log::{LevelFilter, Log, Metadata, Record};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// How long the reader of stderr may take to make room for a line.
+const PATIENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000_000,
+};
+
+/// The reader of stderr took too long the last time.
+static STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Writes to stderr; a stderr that is gone loses lines and nothing else.
 struct StderrLog {
@@ -38,12 +49,30 @@ impl Log for StderrLog {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             let line = line(self.exec.elapsed().as_secs_f64(), record);
-            // One write per line, so that lines of threads do not mix.
-            let _ = io::stderr().write_all(line.as_bytes());
+            to_stderr(&line);
         }
     }
 
     fn flush(&self) {}
+}
+
+/// Writes one line to stderr, if whoever reads it takes it: vCPUs log, too, and
+/// must not wait for a reader. A line it does not take within [`PATIENCE`] is
+/// lost, and then all are until it reads again.
+pub fn to_stderr(line: &str) {
+    let stderr = io::stderr();
+    let patience = match STUCK.load(Ordering::Relaxed) {
+        true => Timespec::default(),
+        false => PATIENCE,
+    };
+    let mut wanted = [PollFd::new(&stderr, PollFlags::OUT)];
+    // A pipe is ready when a page fits, which is more than most lines have.
+    let stuck = matches!(poll(&mut wanted, Some(&patience)), Ok(0));
+    STUCK.store(stuck, Ordering::Relaxed);
+    if !stuck {
+        // One write per line, so that lines of threads do not mix.
+        let _ = stderr.lock().write_all(line.as_bytes());
+    }
 }
 
 fn line(seconds: f64, record: &Record<'_>) -> String {

@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use vmm::logger;
 use vmm::outcome::{FailureClass, Verdict};
 
 /// Says one line to the user.
 pub(crate) fn say(line: &dyn Display) {
-    let line = format!("aerostat: {line}\n");
-    let _ = io::stderr().write_all(line.as_bytes());
+    logger::to_stderr(&format!("aerostat: {line}\n"));
 }
 
 /// Prints data; returns the exit code.

@@ -2,10 +2,12 @@
 #![expect(clippy::expect_used, reason = "all of this file is a test")]
 
 use std::fs;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A directory with a configuration and the files it names.
 struct Directory(PathBuf);
@@ -320,4 +322,18 @@ fn a_pipe_without_another_end_is_refused_and_not_waited_for() {
             &line,
         );
     }
+}
+
+#[test]
+fn a_reader_of_stderr_that_is_stuck_is_not_waited_for() {
+    let directory = Directory::new("stuck");
+    let (_reader, mut writer) = UnixStream::pair().expect("socket pair");
+    writer.set_nonblocking(true).expect("non-blocking");
+    while writer.write(&[0; 4096]).is_ok() {}
+    writer.set_nonblocking(false).expect("blocking");
+    let begin = Instant::now();
+    let mut command = directory.command(&["run", "missing.toml"]);
+    let status = command.stderr(OwnedFd::from(writer)).status();
+    assert_eq!(status.expect("starts").code(), Some(2));
+    assert!(begin.elapsed() < Duration::from_secs(5), "it waited");
 }
