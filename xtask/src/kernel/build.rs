@@ -27,7 +27,7 @@ pub(crate) struct KernelOptions {
     pub(crate) sha256: Option<String>,
     /// Names of fragments in `config/optional/`.
     pub(crate) with: Vec<String>,
-    /// Parallel jobs; as many as there are processors if absent.
+    /// Parallel jobs; one more than there are processors if absent.
     pub(crate) jobs: Option<NonZero<usize>>,
 }
 

@@ -82,7 +82,9 @@ impl Build<'_> {
             .append(true)
             .open(&self.log)
             .map_err(io("open", &self.log))?;
-        let jobs = self.jobs.or(thread::available_parallelism().ok());
+        // One more than there are processors: a job also waits for the disk.
+        let processors = || thread::available_parallelism().map_or(1, NonZero::get);
+        let jobs = self.jobs.map_or_else(|| processors() + 1, NonZero::get);
 
         let mut make = Command::new("make");
         for (name, _) in std::env::vars_os() {
@@ -96,7 +98,7 @@ impl Build<'_> {
         make.arg("-C")
             .arg(self.tree)
             .arg(format!("O={}", self.objects.display()))
-            .arg(format!("-j{}", jobs.map_or(1, NonZero::get)))
+            .arg(format!("-j{jobs}"))
             .args(VARIABLES)
             .args(targets)
             .env("LC_ALL", "C")

@@ -21,7 +21,7 @@ pub(crate) struct Options {
     /// Add a fragment of guest-kernel/config/optional
     #[arg(long, value_name = "NAME")]
     with: Vec<String>,
-    /// Parallel jobs [default: one for each processor]
+    /// Parallel jobs [default: one more than processors]
     #[arg(long)]
     jobs: Option<NonZero<usize>>,
 }
