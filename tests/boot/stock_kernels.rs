@@ -1,12 +1,8 @@
 //! Distribution kernels, unmodified: they boot, find the balloon, report, and leave
 //! bits 6 and 7 alone.
 
-use vmm::config::Config;
-use vmm::outcome::Verdict;
-use vmm::results::HostKind;
-
 use crate::artifacts::StockKernel;
-use crate::lab::{Lab, Ran};
+use crate::lab::Lab;
 use crate::{Case, Failure};
 
 pub(crate) fn cases(lab: &Lab) -> Vec<Case> {
@@ -21,36 +17,13 @@ pub(crate) fn cases(lab: &Lab) -> Vec<Case> {
         .collect()
 }
 
-/// Boots it; up to twice more if it panics before its init on an emulated host.
-///
-/// In one of some fifteen boots 6.12 found its flags register full of bits that
-/// nobody had set, among them NT, on which the `iret` of its code patching then
-/// faulted (QEMU 7.2). Our kernel, which patches less, never did in hundreds.
-fn boot(lab: &Lab, config: &Config) -> Result<Ran, Failure> {
-    for _ in 0..2 {
-        let ran = lab.run_config(config)?;
-        let results = &ran.results;
-        let emulated = results.host.kind == HostKind::Emulated;
-        let early = results.guest.is_empty() && results.verdict == Verdict::GuestPanic;
-        if !(emulated && early) {
-            return Ok(ran);
-        }
-        let rip = ran.console.lines().rfind(|line| line.contains("RIP:"));
-        eprintln!(
-            "TRIED AGAIN: an early panic, {}",
-            rip.unwrap_or("without a trace")
-        );
-    }
-    lab.run_config(config)
-}
-
 fn reports(lab: &Lab, kernel: &StockKernel) -> Result<(), Failure> {
     // It has no flush: the step waits for the reporting that comes by itself.
     let steps = "dirty=128M,thp flush populate=128M,thp,check";
     let mut config = lab.config(steps, &["memory.size=1G"])?;
     config.kernel.image.clone_from(&kernel.image);
     config.kernel.initrd = Some(kernel.initrd.clone());
-    let ran = boot(lab, &config)?;
+    let ran = lab.run_config(&config)?;
     ran.exits(0)?;
 
     let init = ran.lines("init");
