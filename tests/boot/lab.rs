@@ -22,9 +22,9 @@ const GIGANTIC_PAGES: u64 = 2;
 const HOST_MEMORY: u64 = 10 << 30;
 
 /// Guests that panicked though no test asked for it, and were booted again, in
-/// all tests together. QEMU 7.2 now and then hands a guest flags that no CPU can
-/// have (seen: EFLAGS 411c4492, with reserved bits and NT set, on which the next
-/// `iret` faults), in about one of a hundred boots. More than these few are ours.
+/// all tests together. Two did in some two hundred boots, both under emulation; the
+/// one trace kept shows flags no CPU can have (EFLAGS 411c4492: reserved bits, and
+/// NT, on which the next `iret` faults). Why is not established. More are ours.
 const MAX_TRIED_AGAIN: usize = 3;
 
 /// The host, booted when the first guest needs it.
