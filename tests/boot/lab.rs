@@ -1,14 +1,12 @@
 //! One host for all guests, and what a guest's run gives to look at.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use vmm::config::{self, Config};
 use vmm::host::{HostChoice, HostOptions, JobOptions, Session};
-use vmm::outcome::Verdict;
-use vmm::results::{GuestLine, HostKind, RunResults};
+use vmm::results::{GuestLine, RunResults};
 use vmm::run_io::RunIo;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -21,17 +19,10 @@ const GIGANTIC_PAGES: u64 = 2;
 /// room for the host itself.
 const HOST_MEMORY: u64 = 10 << 30;
 
-/// Guests that panicked though no test asked for it, and were booted again, in
-/// all tests together. Two did in some two hundred boots, both under emulation; the
-/// one trace kept shows flags no CPU can have (EFLAGS 411c4492: reserved bits, and
-/// NT, on which the next `iret` faults). Why is not established. More are ours.
-const MAX_TRIED_AGAIN: usize = 3;
-
 /// The host, booted when the first guest needs it.
 pub(crate) struct Lab {
     pub(crate) artifacts: Artifacts,
     session: Mutex<Option<Session>>,
-    tried_again: AtomicUsize,
 }
 
 /// A run that is over.
@@ -48,7 +39,6 @@ impl Lab {
         Self {
             artifacts,
             session: Mutex::new(None),
-            tried_again: AtomicUsize::new(0),
         }
     }
 
@@ -58,34 +48,8 @@ impl Lab {
         self.run_config(&self.config(steps, sets)?)
     }
 
-    /// Runs `config`; again if an emulated CPU let the guest panic.
+    /// Runs `config`.
     pub(crate) fn run_config(&self, config: &Config) -> Result<Ran, Failure> {
-        loop {
-            let ran = self.run_once(config)?;
-            let wanted = config.kernel.cmdline.ends_with(" panic");
-            if wanted || !self.try_again(&ran.results, &ran.console) {
-                return Ok(ran);
-            }
-        }
-    }
-
-    /// Whether to boot a guest again that ended like this. It is told, with what
-    /// the console says of the registers.
-    pub(crate) fn try_again(&self, results: &RunResults, console: &str) -> bool {
-        let panicked = results.verdict == Verdict::GuestPanic;
-        if !panicked || results.host.kind != HostKind::Emulated {
-            return false;
-        }
-        let before = self.tried_again.fetch_add(1, Ordering::Relaxed);
-        let told = ["RIP:", "EFLAGS:", "Kernel panic"].map(|word| {
-            let line = console.lines().rfind(|line| line.contains(word));
-            line.unwrap_or("").trim()
-        });
-        eprintln!("AN EMULATED GUEST PANICKED: {}", told.join(" | "));
-        before < MAX_TRIED_AGAIN
-    }
-
-    fn run_once(&self, config: &Config) -> Result<Ran, Failure> {
         let console = Output::default();
         let io = RunIo {
             output: Box::new(console.clone()),
