@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use devices::balloon::device::{Balloon, BalloonSpec, OnReport};
+use devices::balloon::device::{Balloon, BalloonSpec, Reclaim};
 
 use crate::fake_guest::driver::{KNOWN, NEEDS_RESET, driver_ok, negotiate, reg, set_up_queue};
 use crate::fake_guest::{
@@ -118,7 +118,7 @@ fn an_unsound_spec_is_refused_with_the_reason() {
         "{without_reporting}"
     );
     let kept = refused(BalloonSpec {
-        on_report: OnReport::Keep,
+        on_report: Reclaim::Keep,
         ..reporting_spec()
     });
     assert!(kept.contains("keep"), "{kept}");
@@ -134,7 +134,7 @@ fn an_unsound_spec_is_refused_with_the_reason() {
 
 #[test]
 fn n01_bit_6_is_not_offered_where_it_cannot_be_kept() {
-    for on_report in [OnReport::Discard, OnReport::Zero, OnReport::Keep] {
+    for on_report in [Reclaim::Discard, Reclaim::Zero, Reclaim::Keep] {
         let machine = Machine::new(BalloonSpec {
             device_init_reported: false,
             on_report,

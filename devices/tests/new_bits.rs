@@ -1,7 +1,7 @@
 //! Checklist, section the new bits: what belongs to DEVICE_INIT_REPORTED. Each
 //! case runs with the bit and, as its baseline, without it.
 
-use devices::balloon::device::{BalloonSpec, OnReport};
+use devices::balloon::device::{BalloonSpec, Reclaim};
 
 use crate::fake_guest::driver::KNOWN;
 use crate::fake_guest::machine::range;
@@ -14,7 +14,7 @@ const H: u32 = HUGE as u32;
 
 /// Runs `chain` on fresh machines with and without bit 6; returns used lengths
 /// in this order, and the machines.
-fn both(on_report: OnReport, failing: &[(u64, u64)], chain: &[Buf]) -> [(u32, Machine); 2] {
+fn both(on_report: Reclaim, failing: &[(u64, u64)], chain: &[Buf]) -> [(u32, Machine); 2] {
     [0, DEVICE_INIT_REPORTED].map(|refused| {
         let machine = Machine::new(BalloonSpec {
             on_report,
@@ -50,7 +50,7 @@ fn n02_n05_the_used_length_is_the_leading_run_whatever_fails() {
         (&[3, 1, 2, 0], &[0], 3),
         (&[0, 1, 2, 3], &[0, 1, 2, 3], 0),
     ];
-    for on_report in [OnReport::Discard, OnReport::Zero] {
+    for on_report in [Reclaim::Discard, Reclaim::Zero] {
         for (order, failing, promised) in table {
             let failing: Vec<_> = failing.iter().map(|i| (FREE + i * HUGE, HUGE)).collect();
             let [with, without] = both(on_report, &failing, &entries(order));
@@ -65,7 +65,7 @@ fn n02_n05_the_used_length_is_the_leading_run_whatever_fails() {
 
 #[test]
 fn n03_every_promised_byte_reads_zero_at_the_ack() {
-    for on_report in [OnReport::Discard, OnReport::Zero] {
+    for on_report in [Reclaim::Discard, Reclaim::Zero] {
         let odd = [
             writable(FREE + 3, 4097),
             writable(FREE + HUGE - 1, H + 2),
@@ -84,7 +84,7 @@ fn n03_every_promised_byte_reads_zero_at_the_ack() {
 #[test]
 fn n04_a_part_of_a_huge_page_is_promised_because_it_was_cleared() {
     let part = [writable(FREE + 4096, 4096)];
-    let [(used, machine), (baseline, unzeroed)] = both(OnReport::Discard, &[], &part);
+    let [(used, machine), (baseline, unzeroed)] = both(Reclaim::Discard, &[], &part);
     assert_eq!(used, 4096);
     assert!(machine.holds(FREE + 4096..FREE + 8192, 0));
     let counters = machine.balloon.counters();
@@ -100,7 +100,7 @@ fn n04_a_part_of_a_huge_page_is_promised_because_it_was_cleared() {
 fn n15_reported_zeroed_and_released_are_counted_apart() {
     let chain = [writable(FREE, H + 4096), writable(FREE + 3 * HUGE, H)];
     let failing = [(FREE + 3 * HUGE, HUGE)];
-    for (on_report, released) in [(OnReport::Discard, HUGE), (OnReport::Zero, 0)] {
+    for (on_report, released) in [(Reclaim::Discard, HUGE), (Reclaim::Zero, 0)] {
         let [(used, machine), _] = both(on_report, &failing, &chain);
         assert_eq!(used, H + 4096);
         let counters = machine.balloon.counters();

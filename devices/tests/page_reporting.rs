@@ -1,6 +1,6 @@
 //! Checklist, section free page reporting: R01 to R10.
 
-use devices::balloon::device::{BalloonSpec, OnReport};
+use devices::balloon::device::{BalloonSpec, Reclaim};
 use devices::balloon::host_zeroes::ZeroBy;
 use vm_memory::GuestAddress;
 
@@ -14,10 +14,10 @@ use crate::fake_guest::{
 
 const H: u32 = HUGE as u32;
 
-fn machine(on_report: OnReport) -> Machine {
+fn machine(on_report: Reclaim) -> Machine {
     Machine::new(BalloonSpec {
         on_report,
-        device_init_reported: on_report != OnReport::Keep,
+        device_init_reported: on_report != Reclaim::Keep,
         ..reporting_spec()
     })
 }
@@ -59,7 +59,7 @@ fn r01_a_chain_of_32_entries_is_processed_whole_and_acked_once() {
 
 #[test]
 fn r01_neighbours_in_one_chain_are_one_call_in_any_order() {
-    let machine = machine(OnReport::Discard);
+    let machine = machine(Reclaim::Discard);
     let mut driver = start(&machine);
     let order = [2, 0, 1];
     let entries = order.map(|i| writable(FREE + i * HUGE, H));
@@ -73,7 +73,7 @@ fn r01_neighbours_in_one_chain_are_one_call_in_any_order() {
 
 #[test]
 fn r02_memory_changes_before_the_ack_and_not_after() {
-    for on_report in [OnReport::Discard, OnReport::Zero] {
+    for on_report in [Reclaim::Discard, Reclaim::Zero] {
         let machine = machine(on_report);
         let mut driver = start(&machine);
         machine.fill(FREE..FREE + HUGE, 0xaa);
@@ -88,9 +88,9 @@ fn r02_memory_changes_before_the_ack_and_not_after() {
 #[test]
 fn r03_without_bit_6_nothing_is_promised_even_on_success() {
     let table = [
-        (OnReport::Discard, HUGE, HUGE),
-        (OnReport::Zero, 0, HUGE),
-        (OnReport::Keep, 0, 0),
+        (Reclaim::Discard, HUGE, HUGE),
+        (Reclaim::Zero, 0, HUGE),
+        (Reclaim::Keep, 0, 0),
     ];
     for (on_report, released, zeroed) in table {
         let machine = machine(on_report);
@@ -109,7 +109,7 @@ fn r03_without_bit_6_nothing_is_promised_even_on_success() {
 
 #[test]
 fn r03_kept_reports_are_counted_and_left_alone() {
-    let machine = machine(OnReport::Keep);
+    let machine = machine(Reclaim::Keep);
     let mut driver = start(&machine);
     machine.fill(FREE..FREE + HUGE, 0xaa);
     assert_eq!(driver.submit(Queue::Reporting, &[writable(FREE, H)]), 0);
@@ -120,7 +120,7 @@ fn r03_kept_reports_are_counted_and_left_alone() {
 
 #[test]
 fn r04_an_entry_that_reaches_out_of_ram_is_skipped_not_cut() {
-    let machine = machine(OnReport::Discard);
+    let machine = machine(Reclaim::Discard);
     let mut driver = start(&machine);
     let outside = [
         writable(LOW.end - HUGE, 2 * H),
@@ -158,7 +158,7 @@ fn r05_r06_edges_and_small_entries_are_zeroed_and_not_released() {
         (HUGE - 1, HUGE + 2, HUGE),
     ];
     for (start_at, len, released) in table {
-        let machine = machine(OnReport::Discard);
+        let machine = machine(Reclaim::Discard);
         let mut driver = start(&machine);
         machine.fill(FREE..FREE + 3 * HUGE, 0xaa);
         let entry = FREE + start_at..FREE + start_at + len;
@@ -177,7 +177,7 @@ fn r05_r06_edges_and_small_entries_are_zeroed_and_not_released() {
 
 #[test]
 fn r07_a_readable_entry_is_no_report() {
-    let machine = machine(OnReport::Discard);
+    let machine = machine(Reclaim::Discard);
     let mut driver = start(&machine);
     machine.fill(FREE..FREE + HUGE, 0xaa);
     assert_eq!(driver.submit(Queue::Reporting, &[readable(FREE, H)]), 0);
@@ -189,7 +189,7 @@ fn r07_a_readable_entry_is_no_report() {
 
 #[test]
 fn r08_lengths_whose_sum_overflows_32_bits_do_not_wrap() {
-    let machine = machine(OnReport::Discard);
+    let machine = machine(Reclaim::Discard);
     let mut driver = start(&machine);
     let big = u32::MAX - 4095;
     // Far more than RAM: none of it is RAM.
@@ -206,7 +206,7 @@ fn r08_lengths_whose_sum_overflows_32_bits_do_not_wrap() {
 #[test]
 fn r09_a_failing_entry_does_not_stop_the_others() {
     for neighbours in [false, true] {
-        let machine = machine(OnReport::Discard);
+        let machine = machine(Reclaim::Discard);
         let mut driver = start(&machine);
         let step = if neighbours { HUGE } else { 2 * HUGE };
         let entry = |i| writable(FREE + i * step, H);
@@ -225,7 +225,7 @@ fn r09_a_failing_entry_does_not_stop_the_others() {
 
 #[test]
 fn r10_the_same_range_twice_does_no_harm() {
-    let machine = machine(OnReport::Discard);
+    let machine = machine(Reclaim::Discard);
     let mut driver = start(&machine);
     for _ in 0..2 {
         assert_eq!(driver.submit(Queue::Reporting, &[writable(FREE, H)]), H);
@@ -242,7 +242,7 @@ fn r10_the_same_range_twice_does_no_harm() {
 
 #[test]
 fn r10_overlapping_entries_of_which_one_fails_promise_only_what_is_zero() {
-    let machine = machine(OnReport::Discard);
+    let machine = machine(Reclaim::Discard);
     let mut driver = start(&machine);
     machine.fill(FREE..FREE + 3 * HUGE, 0xaa);
     machine.ram.fail(range(FREE + 2 * HUGE, HUGE));
@@ -254,7 +254,7 @@ fn r10_overlapping_entries_of_which_one_fails_promise_only_what_is_zero() {
 
 #[test]
 fn two_reports_of_one_entry_each_are_answered_each_for_itself() {
-    let machine = machine(OnReport::Zero);
+    let machine = machine(Reclaim::Zero);
     let mut driver = start(&machine);
     machine.ram.fail(range(FREE + 2 * HUGE, HUGE));
     for head in 0..4 {

@@ -1,6 +1,7 @@
 //! Builds a machine from its configuration, step by step.
 
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -269,7 +270,14 @@ fn balloon_spec(config: &Config) -> Result<BalloonSpec, BuildError> {
         reporting: config.balloon.reporting,
         device_init_reported: config.balloon.device_init_reported,
         on_report: config.balloon.on_report,
+        on_inflate: config.balloon.on_inflate,
+        device_init_on_inflate: config.balloon.device_init_on_inflate,
+        must_tell_host: config.balloon.must_tell_host,
+        statistics: config.balloon.statistics,
         deflate_on_oom: config.balloon.deflate_on_oom,
+        hinting: config.balloon.hinting,
+        page_poison: config.balloon.page_poison,
+        zero_rate: NonZeroU64::new(config.balloon.zero_rate),
         target_pages: fits.ok_or(BuildError::BalloonTarget {
             target,
             size: config.memory.size,

@@ -80,6 +80,7 @@ mod tests {
         let limits = config::Timeout {
             boot: Duration::from_millis(boot),
             run: Duration::from_millis(run),
+            pool: Duration::ZERO,
         };
         let stopper = Arc::new(Stopper::new().unwrap());
         let exec = Instant::now() - Duration::from_millis(50);

@@ -33,6 +33,7 @@ impl Fixture {
         let limits = config::Timeout {
             boot: Duration::from_millis(boot),
             run: Duration::from_millis(run),
+            pool: Duration::ZERO,
         };
         let noticed = Cell::new(false);
         let to = Connections {
@@ -129,6 +130,7 @@ fn the_pool_is_looked_at_ten_times_a_second() {
     let limits = config::Timeout {
         boot: Duration::ZERO,
         run: Duration::from_millis(250),
+        pool: Duration::ZERO,
     };
     EventLoop::new(to, &limits, Instant::now())
         .unwrap()

@@ -1,6 +1,7 @@
 //! The device as its owner sees it: made, mapped on a bus, read, stopped.
 
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
@@ -25,10 +26,11 @@ use crate::virtio::mmio_transport::{MmioTransport, new_event};
 /// configuration space behind them (virtio 1.3, 4.2.2).
 pub const MMIO_LEN: u64 = 0x200;
 
-/// What is done with memory the guest reports free.
+/// What is done with memory the guest does not use: reported free, or in the
+/// balloon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum OnReport {
+pub enum Reclaim {
     /// Give the memory back; the host clears it once, at refault.
     Discard,
     /// Clear it in place; nobody clears at refault.
@@ -37,8 +39,44 @@ pub enum OnReport {
     Keep,
 }
 
-impl OnReport {
-    /// How a report is made zero, or `None` if it is only counted.
+/// What is done with the memory the guest hints at (free page hinting, bit 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hinting {
+    /// Bit 3 is not offered.
+    Off,
+    /// Only count it.
+    Count,
+    /// Discard it. **A guest may have taken a hinted page back and written to it
+    /// before the device sees the hint** (virtio 1.3, 5.5.6.7); what it wrote is
+    /// then lost.
+    Discard,
+}
+
+impl Hinting {
+    /// As written in a configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Count => "count",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+impl Reclaim {
+    /// As written in a configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Discard => "discard",
+            Self::Zero => "zero",
+            Self::Keep => "keep",
+        }
+    }
+
+    /// How memory is made zero, or `None` if it is only counted.
     #[must_use]
     pub fn zero_by(self) -> Option<ZeroBy> {
         match self {
@@ -58,11 +96,45 @@ pub struct BalloonSpec {
     /// `on_report` that makes every report zero.
     pub device_init_reported: bool,
     /// What happens to reported memory.
-    pub on_report: OnReport,
+    pub on_report: Reclaim,
+    /// What happens to memory in the balloon.
+    pub on_inflate: Reclaim,
+    /// Offer DEVICE_INIT_ON_INFLATE (bit 7). Needs an `on_inflate` that zeroes.
+    pub device_init_on_inflate: bool,
+    /// Offer MUST_TELL_HOST (bit 0).
+    pub must_tell_host: bool,
+    /// Offer the statistics queue (bit 1).
+    pub statistics: bool,
     /// Offer DEFLATE_ON_OOM (bit 2).
     pub deflate_on_oom: bool,
+    /// What happens to hinted memory, and whether hinting is offered (bit 3).
+    pub hinting: Hinting,
+    /// Offer PAGE_POISON (bit 4).
+    pub page_poison: bool,
+    /// Most bytes that are cleared in place per second; `None` is no limit.
+    pub zero_rate: Option<NonZeroU64>,
     /// Balloon size the guest is asked for at boot, in 4 KiB pages.
     pub target_pages: u32,
+}
+
+/// Offers nothing that is optional.
+impl Default for BalloonSpec {
+    fn default() -> Self {
+        Self {
+            reporting: false,
+            device_init_reported: false,
+            on_report: Reclaim::Discard,
+            on_inflate: Reclaim::Discard,
+            device_init_on_inflate: false,
+            must_tell_host: false,
+            statistics: false,
+            deflate_on_oom: false,
+            hinting: Hinting::Off,
+            page_poison: false,
+            zero_rate: None,
+            target_pages: 0,
+        }
+    }
 }
 
 /// Feature bits by name.

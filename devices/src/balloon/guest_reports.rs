@@ -3,7 +3,7 @@
 
 use vm_memory::GuestMemoryMmap;
 
-use super::device::OnReport;
+use super::device::Reclaim;
 use super::guest_may_skip::{self, UsedLength};
 use super::guest_range::{self, GuestRange};
 use super::host_zeroes::{HostWork, Scratch, ZeroBy, Zeroed};
@@ -25,7 +25,7 @@ impl GuestReports {
     pub(crate) fn handle(
         &mut self,
         chain: &[Buffer],
-        on_report: OnReport,
+        on_report: Reclaim,
         told: bool,
         memory: &GuestMemoryMmap,
         host: &HostWork<'_>,

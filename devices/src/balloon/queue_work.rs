@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
 use super::counters::Counters;
-use super::device::OnReport;
+use super::device::Reclaim;
 use super::driver_view::Agreed;
 use super::guest_inflates::GuestInflates;
 use super::guest_may_skip::UsedLength;
@@ -20,7 +20,7 @@ use crate::virtio::log_budget::LogBudget;
 
 /// The queues' side of the device: everything that touches guest memory.
 pub(crate) struct BalloonWork {
-    on_report: OnReport,
+    on_report: Reclaim,
     memory: GuestMemoryMmap,
     /// Size of guest RAM in 4 KiB pages.
     guest_pages: u64,
@@ -39,7 +39,7 @@ pub(crate) fn pages_of(memory: &GuestMemoryMmap) -> u64 {
 impl BalloonWork {
     /// Work on `memory` with the effects of `ram`.
     pub(crate) fn new(
-        on_report: OnReport,
+        on_report: Reclaim,
         memory: GuestMemoryMmap,
         ram: Arc<dyn ZeroGuestRange>,
         counters: Arc<Counters>,

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use devices::balloon::device::{Balloon, BalloonSpec, MMIO_LEN, OnReport};
+use devices::balloon::device::{Balloon, BalloonSpec, MMIO_LEN, Reclaim};
 use devices::balloon::guest_range::GuestRange;
 use devices::mmio_bus::BusDevice;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -28,9 +28,9 @@ pub fn reporting_spec() -> BalloonSpec {
     BalloonSpec {
         reporting: true,
         device_init_reported: true,
-        on_report: OnReport::Discard,
+        on_report: Reclaim::Discard,
         deflate_on_oom: true,
-        target_pages: 0,
+        ..BalloonSpec::default()
     }
 }
 

@@ -201,6 +201,18 @@ fn a_mistake_in_the_file_is_one_line_with_place_key_and_fix() {
             "vm.toml:4:24: key `balloon.device_init_reported`: true needs balloon.on_report = \"discard\" or \"zero\", not \"keep\" (vm.toml:5:13)",
         ),
         (
+            "[balloon]\ndevice_init_reported = true\nhinting = \"count\"",
+            "vm.toml:4:24: key `balloon.device_init_reported`: true beside hinting (vm.toml:5:11) lets a guest take bit 6 for HINT_WAIT_ON_ACK; set balloon.hinting = \"off\", or balloon.accept_bit6_ambiguity = true",
+        ),
+        (
+            "[balloon]\nhinting = \"discard\"",
+            "vm.toml:4:11: key `balloon.hinting`: \"discard\" loses what a guest writes to a page between hinting at it and the discard; use \"count\", or accept that with balloon.accept_hint_race = true",
+        ),
+        (
+            "[balloon]\ndevice_init_on_inflate = true\non_inflate = \"keep\"",
+            "vm.toml:4:26: key `balloon.device_init_on_inflate`: true needs balloon.on_inflate = \"discard\" or \"zero\", not \"keep\" (vm.toml:5:14)",
+        ),
+        (
             "[balloon]\nlie_about_zero = true",
             "vm.toml:4:18: key `balloon.lie_about_zero`: true leaks host memory to the guest; only tests set it, with AEROSTAT_TEST_FAULTS=1",
         ),

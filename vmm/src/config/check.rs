@@ -3,13 +3,10 @@
 
 use std::time::Duration;
 
-use devices::balloon::device::OnReport;
-
-use super::entries::{Value, quote};
 use super::error::{ConfigError, Problem};
 use super::read_key::{Checked, Checker};
 use super::schema::{
-    Backing, Balloon, Config, Console, ConsoleOutput, Cpus, Host, Kernel, Memory, PageSize,
+    Backing, Config, Console, ConsoleOutput, Control, Cpus, Host, Kernel, Memory, PageSize,
     Results, Timeout,
 };
 use super::units::format_size;
@@ -19,12 +16,10 @@ const MAX_CPUS: u8 = 64;
 /// Below this no Linux boots.
 const MIN_MEMORY: u64 = 16 << 20;
 /// KVM takes at most 2^31 - 1 pages of 4 KiB in one memory slot.
-const MAX_MEMORY: u64 = 4 << 40;
+pub(super) const MAX_MEMORY: u64 = 4 << 40;
 /// COMMAND_LINE_SIZE of x86 Linux is 2048, with the terminating zero.
 const MAX_CMDLINE: usize = 2047;
 const MAX_PREFAULT_THREADS: u16 = 1024;
-/// The balloon counts in pages of 4 KiB (virtio 1.3, 5.5.6).
-const BALLOON_PAGE: u64 = 4 << 10;
 
 impl Checker<'_> {
     pub(super) fn config(&mut self) -> Checked<Config> {
@@ -44,6 +39,10 @@ impl Checker<'_> {
                     .duration("timeout.boot")?
                     .unwrap_or(Duration::from_secs(30)),
                 run: self.duration("timeout.run")?.unwrap_or(Duration::ZERO),
+                pool: self.duration("timeout.pool")?.unwrap_or(Duration::ZERO),
+            },
+            control: Control {
+                socket: self.path("control.socket")?,
             },
             host: self.host(memory.size)?,
             memory,
@@ -142,82 +141,6 @@ impl Checker<'_> {
         Ok(overcommit
             .or(reserve.map(|reserve| !reserve))
             .unwrap_or(false))
-    }
-
-    fn balloon(&mut self, ram: u64) -> Checked<Balloon> {
-        let reporting = self.boolean("balloon.reporting")?.unwrap_or(true);
-        let given = self.choice(
-            "balloon.on_report",
-            &[
-                ("discard", OnReport::Discard),
-                ("zero", OnReport::Zero),
-                ("keep", OnReport::Keep),
-            ],
-        )?;
-        if given.is_some() && !reporting {
-            self.no_effect("balloon.on_report", "balloon.reporting = true");
-        }
-        let on_report = given.unwrap_or(OnReport::Discard);
-        let target = self.size("balloon.target", 0, MAX_MEMORY)?.unwrap_or(0);
-        if target >= ram {
-            let allowed = format!("less than memory.size, which is {}", format_size(ram));
-            return Err(self.not_allowed("balloon.target", &format_size(target), &allowed));
-        }
-        if target % BALLOON_PAGE != 0 {
-            let value = format_size(target);
-            return Err(self.not_allowed("balloon.target", &value, "multiples of 4K"));
-        }
-        Ok(Balloon {
-            reporting,
-            device_init_reported: self.device_init_reported(reporting, on_report)?,
-            on_report,
-            deflate_on_oom: self.boolean("balloon.deflate_on_oom")?.unwrap_or(true),
-            target,
-            lie_about_zero: self.lie_about_zero()?,
-        })
-    }
-
-    /// "auto" offers bit 6 whenever the device can keep its promise.
-    fn device_init_reported(&self, reporting: bool, on_report: OnReport) -> Checked<bool> {
-        const KEY: &str = "balloon.device_init_reported";
-        let wanted = match self.entries.get(KEY).map(|entry| &entry.value) {
-            None => None,
-            Some(Value::Boolean(wanted)) => Some(*wanted),
-            Some(Value::Text(text)) if text == "auto" => None,
-            Some(Value::Text(text)) => {
-                return Err(self.not_allowed(KEY, &quote(text), "true, false, \"auto\""));
-            }
-            Some(_) => return Err(self.wrong_type(KEY)),
-        };
-        let kept = on_report == OnReport::Keep;
-        match wanted {
-            Some(true) if !reporting => Err(self.conflict(
-                KEY,
-                &format!(
-                    "true needs balloon.reporting = true{}",
-                    self.place_of("balloon.reporting")
-                ),
-            )),
-            Some(true) if kept => Err(self.conflict(
-                KEY,
-                &format!(
-                    "true needs balloon.on_report = \"discard\" or \"zero\", not \"keep\"{}",
-                    self.place_of("balloon.on_report")
-                ),
-            )),
-            wanted => Ok(wanted.unwrap_or(reporting && !kept)),
-        }
-    }
-
-    fn lie_about_zero(&self) -> Checked<bool> {
-        let lie = self.boolean("balloon.lie_about_zero")?.unwrap_or(false);
-        if lie && !self.test_faults {
-            return Err(self.conflict(
-                "balloon.lie_about_zero",
-                "true leaks host memory to the guest; only tests set it, with AEROSTAT_TEST_FAULTS=1",
-            ));
-        }
-        Ok(lie)
     }
 
     fn console(&self) -> Checked<Console> {

@@ -30,6 +30,7 @@ impl Key {
 }
 
 const SIZE: &str = "a size such as \"512M\" or \"2G\"";
+const RATE: &str = "bytes per second as a size such as \"2G\"";
 const DURATION: &str = "a duration such as \"30s\" or \"500ms\"";
 const PATH: &str = "a path as a string";
 const BOOLEAN: &str = "true or false";
@@ -69,7 +70,16 @@ pub static KEYS: &[Key] = &[
     key("balloon.reporting", Takes::Toml, BOOLEAN, "true", &["free_page_reporting", "page_reporting"]),
     key("balloon.device_init_reported", Takes::Toml, "true, false or \"auto\"", "\"auto\"", &["device_init", "init_reported", "zero_skip"]),
     key("balloon.on_report", Takes::Toml, "\"discard\", \"zero\" or \"keep\"", "\"discard\"", &["policy", "report_policy"]),
+    key("balloon.on_inflate", Takes::Toml, "\"discard\", \"zero\" or \"keep\"", "\"discard\"", &["inflate_policy"]),
+    key("balloon.device_init_on_inflate", Takes::Toml, BOOLEAN, "false", &["init_on_inflate"]),
+    key("balloon.must_tell_host", Takes::Toml, BOOLEAN, "false", &["tell_host"]),
+    key("balloon.statistics", Takes::Toml, BOOLEAN, "true", &["stats", "stats_polling_interval_s"]),
     key("balloon.deflate_on_oom", Takes::Toml, BOOLEAN, "true", &["oom"]),
+    key("balloon.hinting", Takes::Toml, "\"off\", \"count\" or \"discard\"", "\"off\"", &["free_page_hinting", "free_page_hint"]),
+    key("balloon.accept_hint_race", Takes::Toml, BOOLEAN, "false", &[]),
+    key("balloon.accept_bit6_ambiguity", Takes::Toml, BOOLEAN, "false", &[]),
+    key("balloon.page_poison", Takes::Toml, BOOLEAN, "true", &["poison"]),
+    key("balloon.zero_rate", Takes::Toml, RATE, "\"0\"", &["zeroing_rate", "bandwidth"]),
     key("balloon.target", Takes::Toml, SIZE, "\"0\"", &["amount_mib", "balloon_size", "initial_target"]),
     key("balloon.lie_about_zero", Takes::Toml, BOOLEAN, "false", &[]),
     key("console.output", Takes::Toml, "\"stdout\", \"none\" or { file = \"path\" }", "\"stdout\"", &["serial", "out"]),
@@ -78,6 +88,8 @@ pub static KEYS: &[Key] = &[
     key("results.path", Takes::Text, PATH, NOT_SET, &["results_file", "report", "json"]),
     key("timeout.boot", Takes::Toml, DURATION, "\"30s\"", &["boot_timeout"]),
     key("timeout.run", Takes::Toml, DURATION, "\"0s\"", &["run_timeout"]),
+    key("timeout.pool", Takes::Toml, DURATION, "\"0s\"", &["pool_wait", "pool_timeout"]),
+    key("control.socket", Takes::Text, PATH, NOT_SET, &["api_sock", "api_socket", "control_socket"]),
     key("host.kernel", Takes::Text, PATH, "`kernel.image`", &["host_kernel"]),
     key("host.memory", Takes::Toml, SIZE, "`memory.size` and 1G", &["host_memory"]),
 ];
@@ -92,6 +104,7 @@ pub static TABLES: &[&str] = &[
     "console.output",
     "results",
     "timeout",
+    "control",
     "host",
 ];
 

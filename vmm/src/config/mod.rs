@@ -10,6 +10,7 @@ pub mod schema;
 pub mod units;
 
 mod check;
+mod check_balloon;
 mod entries;
 mod load;
 mod named_files;

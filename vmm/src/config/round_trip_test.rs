@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use devices::balloon::device::OnReport;
+use devices::balloon::device::{Hinting, Reclaim};
 use proptest::option;
 use proptest::prelude::*;
 
@@ -53,6 +53,8 @@ fn bit_6_follows_what_the_device_can_promise_unless_told_otherwise() {
         ("on_report = \"zero\"", true),
         ("on_report = \"keep\"", false),
         ("reporting = false", false),
+        ("hinting = \"count\"", false),
+        ("hinting = \"count\"\naccept_bit6_ambiguity = true", true),
         ("on_report = \"keep\"\ndevice_init_reported = false", false),
     ] {
         let config = read(&format!("{MINIMAL}[balloon]\n{balloon}"), &[]);
@@ -183,20 +185,57 @@ fn memory() -> impl Strategy<Value = Memory> {
     )
 }
 
+fn reclaim() -> impl Strategy<Value = Reclaim> {
+    prop_oneof![
+        Just(Reclaim::Discard),
+        Just(Reclaim::Zero),
+        Just(Reclaim::Keep)
+    ]
+}
+
 fn balloon() -> impl Strategy<Value = Balloon> {
-    let on_report = prop_oneof![
-        Just(OnReport::Discard),
-        Just(OnReport::Zero),
-        Just(OnReport::Keep)
+    let hinting = prop_oneof![
+        Just(Hinting::Off),
+        Just(Hinting::Count),
+        Just(Hinting::Discard)
     ];
-    (on_report, any::<[bool; 4]>(), 0..4096u64).prop_map(
-        |(on_report, [reporting, device_init, deflate_on_oom, lie_about_zero], pages)| Balloon {
-            reporting,
-            device_init_reported: device_init && reporting && on_report != OnReport::Keep,
-            on_report,
-            deflate_on_oom,
-            target: pages << 12,
-            lie_about_zero,
+    let policies = (reclaim(), reclaim(), hinting);
+    let sizes = (0..4096u64, 0..4096u64);
+    (policies, any::<[bool; 10]>(), sizes).prop_map(
+        |((on_report, on_inflate, hinting), flags, (pages, rate))| {
+            let [
+                reporting,
+                bit6,
+                bit7,
+                must_tell_host,
+                statistics,
+                deflate_on_oom,
+                ..,
+            ] = flags;
+            let [
+                ..,
+                accept_hint_race,
+                accept_bit6_ambiguity,
+                page_poison,
+                lie,
+            ] = flags;
+            Balloon {
+                reporting,
+                device_init_reported: bit6 && reporting && on_report != Reclaim::Keep,
+                on_report,
+                on_inflate,
+                device_init_on_inflate: bit7 && on_inflate != Reclaim::Keep,
+                must_tell_host,
+                statistics,
+                deflate_on_oom,
+                hinting,
+                accept_hint_race: accept_hint_race || hinting == Hinting::Discard,
+                accept_bit6_ambiguity: accept_bit6_ambiguity || hinting != Hinting::Off,
+                page_poison,
+                zero_rate: rate << 20,
+                target: pages << 12,
+                lie_about_zero: lie,
+            }
         },
     )
 }
@@ -212,6 +251,8 @@ fn config() -> impl Strategy<Value = Config> {
         option::of(path()),
         0..31_536_000_000u64,
         0..31_536_000_000u64,
+        0..31_536_000_000u64,
+        option::of(path()),
     );
     let host = (option::of(path()), 1..=4096u64, any::<bool>());
     (
@@ -239,7 +280,9 @@ fn config() -> impl Strategy<Value = Config> {
                     timeout: Timeout {
                         boot: Duration::from_millis(ends.1),
                         run: Duration::from_millis(ends.2),
+                        pool: Duration::from_millis(ends.3),
                     },
+                    control: Control { socket: ends.4 },
                     host: Host {
                         kernel: host.0,
                         memory: (host.2 && memory.size < 4 << 40)

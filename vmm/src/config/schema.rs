@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use devices::balloon::device::OnReport;
+use devices::balloon::device::{Hinting, Reclaim};
 use serde::{Serialize, Serializer};
 
 /// A whole configuration, merged from defaults, file and command line.
@@ -23,6 +23,8 @@ pub struct Config {
     pub results: Results,
     /// Time limits.
     pub timeout: Timeout,
+    /// Control while it runs.
+    pub control: Control,
     /// The host it runs on.
     pub host: Host,
 }
@@ -132,9 +134,28 @@ pub struct Balloon {
     /// DEVICE_INIT_REPORTED (bit 6).
     pub device_init_reported: bool,
     /// What is done with reported memory.
-    pub on_report: OnReport,
+    pub on_report: Reclaim,
+    /// What is done with memory in the balloon.
+    pub on_inflate: Reclaim,
+    /// DEVICE_INIT_ON_INFLATE (bit 7).
+    pub device_init_on_inflate: bool,
+    /// MUST_TELL_HOST (bit 0).
+    pub must_tell_host: bool,
+    /// The statistics queue (bit 1).
+    pub statistics: bool,
     /// Deflate on OOM (bit 2).
     pub deflate_on_oom: bool,
+    /// Free page hinting (bit 3), and what is done with hinted memory.
+    pub hinting: Hinting,
+    /// Hinted memory may be discarded though the guest may have it in use again.
+    pub accept_hint_race: bool,
+    /// Hinting and bit 6 may be offered together.
+    pub accept_bit6_ambiguity: bool,
+    /// PAGE_POISON (bit 4).
+    pub page_poison: bool,
+    /// Most bytes that are cleared in place per second; 0 is no limit.
+    #[serde(rename = "zero_rate_bytes_per_s")]
+    pub zero_rate: u64,
     /// Balloon size asked for at boot, in bytes.
     pub target: u64,
     /// For tests of the guest's verifier: claim zero without zeroing.
@@ -180,6 +201,16 @@ pub struct Timeout {
     /// The whole run; zero is no limit.
     #[serde(rename = "run_ms", serialize_with = "as_millis")]
     pub run: Duration,
+    /// A vCPU's wait for a page of an empty pool; zero is no limit.
+    #[serde(rename = "pool_ms", serialize_with = "as_millis")]
+    pub pool: Duration,
+}
+
+/// `[control]`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// Unix socket to control the VM through; `None` is no control.
+    pub socket: Option<PathBuf>,
 }
 
 /// `[host]`

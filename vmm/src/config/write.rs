@@ -77,13 +77,37 @@ impl Config {
                 "balloon.device_init_reported",
                 Some(balloon.device_init_reported.to_string()),
             ),
+            ("balloon.on_report", Some(string(balloon.on_report.name()))),
             (
-                "balloon.on_report",
-                Some(string(on_report_name(balloon.on_report))),
+                "balloon.on_inflate",
+                Some(string(balloon.on_inflate.name())),
             ),
+            (
+                "balloon.device_init_on_inflate",
+                Some(balloon.device_init_on_inflate.to_string()),
+            ),
+            (
+                "balloon.must_tell_host",
+                Some(balloon.must_tell_host.to_string()),
+            ),
+            ("balloon.statistics", Some(balloon.statistics.to_string())),
             (
                 "balloon.deflate_on_oom",
                 Some(balloon.deflate_on_oom.to_string()),
+            ),
+            ("balloon.hinting", Some(string(balloon.hinting.name()))),
+            (
+                "balloon.accept_hint_race",
+                Some(balloon.accept_hint_race.to_string()),
+            ),
+            (
+                "balloon.accept_bit6_ambiguity",
+                Some(balloon.accept_bit6_ambiguity.to_string()),
+            ),
+            ("balloon.page_poison", Some(balloon.page_poison.to_string())),
+            (
+                "balloon.zero_rate",
+                Some(string(&format_size(balloon.zero_rate))),
             ),
             ("balloon.target", Some(string(&format_size(balloon.target)))),
             (
@@ -101,6 +125,11 @@ impl Config {
                 "timeout.run",
                 Some(string(&format_duration(self.timeout.run))),
             ),
+            (
+                "timeout.pool",
+                Some(string(&format_duration(self.timeout.pool))),
+            ),
+            ("control.socket", self.control.socket.as_deref().map(path)),
             ("host.kernel", self.host.kernel.as_deref().map(path)),
             (
                 "host.memory",
@@ -119,15 +148,6 @@ fn console_output(output: &ConsoleOutput) -> String {
         ConsoleOutput::Stdout => string("stdout"),
         ConsoleOutput::None => string("none"),
         ConsoleOutput::File(file) => format!("{{ file = {} }}", path(file)),
-    }
-}
-
-fn on_report_name(on_report: devices::balloon::device::OnReport) -> &'static str {
-    use devices::balloon::device::OnReport;
-    match on_report {
-        OnReport::Discard => "discard",
-        OnReport::Zero => "zero",
-        OnReport::Keep => "keep",
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use devices::balloon::device::{Balloon, BalloonSpec, OnReport};
+use devices::balloon::device::{Balloon, BalloonSpec};
 use devices::interrupt::Interrupt;
 use vm_memory::{Bytes, GuestAddress};
 
@@ -31,13 +31,7 @@ impl Interrupt for NoLine {
 }
 
 fn balloon(ram: &GuestRam) -> Balloon {
-    let spec = BalloonSpec {
-        reporting: false,
-        device_init_reported: false,
-        on_report: OnReport::Discard,
-        deflate_on_oom: false,
-        target_pages: 0,
-    };
+    let spec = BalloonSpec::default();
     let memory = ram.guest_memory().clone();
     Balloon::new(spec, memory, ram.zeroer(), Arc::new(NoLine)).unwrap()
 }
