@@ -1,0 +1,245 @@
+//! A driver's time with the device, from one reset to the next, and what must
+//! hold in it:
+//!
+//! - the device works on what was given to it and on nothing else;
+//! - every chain made available is completed once, in order;
+//! - what a used length or a bitmap promises reads zero at that moment, and a
+//!   page in the balloon until it is deflated.
+//!
+//! A guest that harms its own rings cannot be told any of this. Then only what
+//! the host checks holds ([`checked_host`](crate::checked_host)).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use crate::fake_guest::chain_rules::promised;
+use crate::fake_guest::driver::{DRIVER_OK, NEEDS_RESET, reg};
+use crate::fake_guest::ring::WRITE;
+use crate::guest::{Guest, overlap};
+use crate::ring_model::{QueueModel, Request, Role, page, queues_of};
+
+/// DEVICE_INIT_REPORTED: used lengths of reports promise.
+const INIT_REPORTED: u32 = 6;
+/// DEVICE_INIT_ON_INFLATE: inflate requests end with a bitmap.
+const INIT_ON_INFLATE: u32 = 7;
+
+/// How a driver starts.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    /// Feature bits it takes if they are offered.
+    pub(crate) wanted: u64,
+    /// How it numbers its queues.
+    pub(crate) dense: bool,
+    /// Size of its rings.
+    pub(crate) size: u16,
+    /// Areas of one of its rings, by position, at unusual places.
+    pub(crate) places: Option<(usize, [u64; 3])>,
+}
+
+/// See the module.
+pub(crate) struct Session {
+    accepted: u64,
+    pub(crate) queues: Vec<QueueModel>,
+    /// The rings are as the driver wrote them.
+    trusted: bool,
+    /// Page numbers in the balloon.
+    inflated: BTreeSet<u32>,
+    /// Those of them that read zero.
+    promised: BTreeSet<u32>,
+}
+
+impl Session {
+    /// Resets the device and starts it. A device that refuses is as good as
+    /// one without queues.
+    pub(crate) fn start(guest: &Guest, start: Start) -> Self {
+        {
+            let mut host = guest.host.state();
+            host.allowed = None;
+            host.meanwhile = None;
+        }
+        let accepted = guest.negotiate(start.wanted);
+        let queues = accepted.map(|accepted| queues_of(accepted, start.dense));
+        let queues = queues.unwrap_or_default().into_iter().enumerate();
+        let queues = queues.filter_map(|(position, queue)| {
+            let places = start.places.filter(|(at, _)| *at == position);
+            QueueModel::set_up(guest, queue, start.size, places.map(|(_, places)| places))
+        });
+        Self {
+            queues: queues.collect(),
+            accepted: accepted.unwrap_or(0),
+            trusted: start.places.is_none(),
+            inflated: BTreeSet::new(),
+            promised: BTreeSet::new(),
+        }
+    }
+
+    /// Sets DRIVER_OK.
+    pub(crate) fn driver_ok(&self, guest: &Guest) {
+        guest.write(reg::STATUS, guest.read(reg::STATUS) | DRIVER_OK);
+    }
+
+    /// The guest stored something by itself.
+    pub(crate) fn guest_wrote(&mut self, written: &Range<u64>) {
+        let own = |queue: &QueueModel| queue.driver_areas().iter().any(|a| overlap(a, written));
+        let used = |queue: &QueueModel| overlap(&queue.device_area(), written);
+        if self.queues.iter().any(|queue| own(queue) || used(queue)) {
+            self.trusted = false;
+        }
+        self.promised.retain(|pfn| !overlap(&page(pfn), written));
+    }
+
+    /// The driver did with its rings what no driver does.
+    pub(crate) fn distrust(&mut self) {
+        self.trusted = false;
+    }
+
+    /// Lets the device do its work, and checks all of it.
+    pub(crate) fn settle(&mut self, guest: &mut Guest) {
+        let pending: Vec<_> = self.requests(guest).collect();
+        let given: Vec<_> = pending
+            .iter()
+            .flat_map(|r| r.given.iter().cloned())
+            .collect();
+        let read = || pending.iter().flat_map(|r| r.read.iter().cloned());
+        let driver_areas = self.queues.iter().flat_map(QueueModel::driver_areas);
+        let device_areas: Vec<_> = self.queues.iter().map(QueueModel::device_area).collect();
+        // What it gives away may be what the device has to read for the others.
+        if any_overlap(&given, driver_areas.chain(read())) {
+            self.trusted = false;
+        }
+        // One request alone: nothing else explains what is in memory after it.
+        let alone = pending.len() == 1;
+        let gives_used_rings = any_overlap(&given, device_areas.iter().cloned());
+        if gives_used_rings && !alone {
+            self.trusted = false;
+        }
+        let in_balloon = self.inflated.iter().map(page);
+        let touched: Vec<_> = given.iter().cloned().chain(in_balloon).collect();
+        guest.host.state().allowed = self.trusted.then(|| touched.clone());
+        self.promised
+            .retain(|pfn| !given.iter().any(|range| overlap(range, &page(pfn))));
+
+        guest.remember();
+        guest.let_device_work();
+        let interfered = std::mem::take(&mut guest.host.state().interfered);
+        if !self.trusted {
+            return;
+        }
+        if !interfered {
+            guest.assert_only_changed(touched.iter().chain(&device_areas));
+        }
+        let broken = guest.read(reg::STATUS) & (NEEDS_RESET | DRIVER_OK) != DRIVER_OK;
+        let mut requests = pending.into_iter();
+        for index in 0..self.queues.len() {
+            let count = self.queues[index].pending.len();
+            let requests: Vec<_> = requests.by_ref().take(count).collect();
+            let completed = self.completed(index, broken);
+            for (request, used) in requests.iter().zip(completed) {
+                self.check(guest, index, request, used, alone && !interfered);
+            }
+        }
+        for pfn in &self.promised {
+            assert!(
+                guest.reads_zero(page(pfn)),
+                "page {pfn:#x} was promised and is in the balloon"
+            );
+        }
+        if gives_used_rings {
+            // The indices in them went with the rest.
+            self.trusted = false;
+        }
+    }
+
+    fn requests(&self, guest: &Guest) -> impl Iterator<Item = Request> {
+        self.queues.iter().flat_map(|queue| {
+            let heads = queue.pending.iter();
+            heads.map(|head| queue.request(*head, &guest.memory))
+        })
+    }
+
+    /// Used lengths of what the queue completed since the last time: the oldest
+    /// requests, in order, and all of them if the device was told to look.
+    fn completed(&mut self, index: usize, broken: bool) -> Vec<u32> {
+        let queue = &mut self.queues[index];
+        let count = queue.ring.used_index().wrapping_sub(queue.ring.seen);
+        let pending = queue.pending.len();
+        assert!(
+            usize::from(count) <= pending,
+            "{:?}: {count} completed of {pending}",
+            queue.role
+        );
+        let mut lengths = Vec::new();
+        for _ in 0..count {
+            let (head, len) = queue.ring.used_entry(queue.ring.seen);
+            queue.ring.seen = queue.ring.seen.wrapping_add(1);
+            let expected = queue.pending.pop_front().map(u32::from);
+            assert_eq!(Some(head), expected, "{:?}: head completed", queue.role);
+            lengths.push(len);
+        }
+        // The device may keep one statistics buffer until it wants news.
+        let kept = usize::from(queue.role == Role::Statistics);
+        if !broken && std::mem::take(&mut queue.kicked) {
+            let left = queue.pending.len();
+            assert!(left <= kept, "{:?}: {left} not completed", queue.role);
+        }
+        lengths
+    }
+
+    /// What is promised with `used` is true, `alone` tells whether memory can
+    /// tell.
+    fn check(&mut self, guest: &Guest, index: usize, request: &Request, used: u32, alone: bool) {
+        let role = self.queues[index].role;
+        let told = |bit: u32| self.accepted >> bit & 1 != 0;
+        match (&request.chain, role) {
+            (Some(chain), Role::Reporting) if told(INIT_REPORTED) => {
+                let ranges = promised(chain, used);
+                for range in ranges.into_iter().filter(|_| alone) {
+                    assert!(guest.reads_zero(range.clone()), "{range:x?} is promised");
+                }
+            }
+            (Some(_), Role::Inflate) if told(INIT_ON_INFLATE) => {
+                let given = self.bitmap(guest, request, used);
+                if alone {
+                    for pfn in &given {
+                        assert!(guest.reads_zero(page(pfn)), "page {pfn:#x} is promised");
+                    }
+                    self.promised.extend(given);
+                }
+            }
+            _ => assert_eq!(used, 0, "{role:?}: nothing is promised"),
+        }
+        match role {
+            Role::Inflate => self.inflated.extend(&request.pfns),
+            Role::Deflate => {
+                for pfn in &request.pfns {
+                    self.inflated.remove(pfn);
+                    self.promised.remove(pfn);
+                }
+            }
+            Role::Statistics | Role::Hinting | Role::Reporting => {}
+        }
+    }
+
+    /// The page numbers whose bits are set in the first `used` bytes of what
+    /// the device may write to: bit N is for the N-th one.
+    fn bitmap(&self, guest: &Guest, request: &Request, used: u32) -> Vec<u32> {
+        let most = request.pfns.len().div_ceil(8);
+        assert!(used as usize <= most, "{used} bytes of a bitmap of {most}");
+        let chain = request.chain.iter().flatten();
+        let writable = chain.filter(|d| d.flags & WRITE != 0);
+        let addresses = writable.flat_map(|d| d.addr..d.addr.saturating_add(d.len.into()));
+        let mut set = Vec::new();
+        for (byte, addr) in addresses.take(used as usize).enumerate() {
+            let bits = guest.byte(addr);
+            for bit in (0..8).filter(|bit| bits >> bit & 1 != 0) {
+                let pfn = request.pfns.get(8 * byte + bit);
+                set.push(*pfn.expect("no bit is set beyond the request"));
+            }
+        }
+        set
+    }
+}
+
+fn any_overlap(some: &[Range<u64>], mut others: impl Iterator<Item = Range<u64>>) -> bool {
+    others.any(|other| some.iter().any(|one| overlap(one, &other)))
+}
