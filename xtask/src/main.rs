@@ -6,6 +6,7 @@ mod artifacts;
 mod command;
 
 mod demo;
+mod fuzz;
 mod house_rules;
 mod kernel;
 mod mirror;
@@ -30,6 +31,8 @@ enum Task {
     Demo(demo::Options),
     /// Lint, test natively, build everything, and boot real guests
     Test(test::Options),
+    /// Feed hostile input to the device and the configuration, guided by coverage
+    Fuzz(fuzz::Options),
     /// Build the guest kernel only
     Kernel(kernel::Options),
     /// Formatting, clippy and the house rules
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Demo(options) => demo::demo(&options),
         Task::Test(options) => test::test(&options),
+        Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),
         Task::Lint => test::lint(),
         Task::Build => build(),
