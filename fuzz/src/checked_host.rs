@@ -13,9 +13,6 @@ use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 /// Backing page: small, so that a few page numbers make up a whole one.
 pub(crate) const BACKING_PAGE: u64 = 4 * 4096;
 
-/// What a failed attempt leaves behind.
-const MESS: u8 = 0x5a;
-
 /// Guest RAM as the device gets it.
 pub(crate) struct CheckedHost {
     memory: GuestMemoryMmap,
@@ -60,7 +57,10 @@ impl CheckedHost {
             let _ = self.memory.write(&bytes, GuestAddress(addr));
         }
         if state.failing.iter().any(|bad| overlap(bad, range)) {
-            self.fill(range, MESS);
+            // As far as it came.
+            if let Some(half) = GuestRange::new(range.start(), range.len() / 2) {
+                self.fill_with_zeros(half);
+            }
             return Err(ZeroError::Host { range, errno: 22 });
         }
         Ok(())
@@ -71,10 +71,10 @@ impl CheckedHost {
         GuestMemoryBackend::check_range(&self.memory, GuestAddress(range.start()), len)
     }
 
-    fn fill(&self, range: GuestRange, byte: u8) {
-        let bytes = vec![byte; range.len() as usize];
+    fn fill_with_zeros(&self, range: GuestRange) {
+        let zeros = vec![0; range.len() as usize];
         let start = GuestAddress(range.start());
-        self.memory.write_slice(&bytes, start).unwrap();
+        self.memory.write_slice(&zeros, start).unwrap();
     }
 }
 
@@ -102,9 +102,13 @@ fn whole_pages(range: GuestRange) -> Option<GuestRange> {
 }
 
 impl ZeroGuestRange for CheckedHost {
+    fn page_size(&self, _region: u64) -> u64 {
+        BACKING_PAGE
+    }
+
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
         self.begin(range)?;
-        self.fill(range, 0);
+        self.fill_with_zeros(range);
         let released = match by {
             ZeroBy::Discarding => whole_pages(range).map_or(0, GuestRange::len),
             ZeroBy::Writing => 0,
@@ -116,7 +120,7 @@ impl ZeroGuestRange for CheckedHost {
         self.begin(range)?;
         let whole = whole_pages(range);
         if let Some(whole) = whole {
-            self.fill(whole, 0);
+            self.fill_with_zeros(whole);
         }
         Ok(whole.map_or(0, GuestRange::len))
     }

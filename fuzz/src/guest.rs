@@ -122,17 +122,30 @@ impl Guest {
         read_all(&self.memory, &mut self.images.before);
     }
 
-    /// Since [`Guest::remember`] nothing but `allowed` has changed.
-    pub(crate) fn assert_only_changed<'a>(
-        &mut self,
-        allowed: impl Iterator<Item = &'a Range<u64>>,
-    ) {
+    /// Since [`Guest::remember`] nothing became something else but zero in
+    /// `zeroed`, and anything in `written`.
+    pub(crate) fn assert_only_changed(&mut self, zeroed: &[Range<u64>], written: &[Range<u64>]) {
         let Images { before, after } = &mut self.images;
         read_all(&self.memory, after);
-        for range in allowed.filter(|range| is_ram(range)) {
-            let at =
-                index_of(range.start)..index_of(range.start) + (range.end - range.start) as usize;
-            before[at.clone()].copy_from_slice(&after[at]);
+        for range in written {
+            for part in parts_in_ram(range) {
+                before[part.clone()].copy_from_slice(&after[part]);
+            }
+        }
+        for part in zeroed.iter().flat_map(parts_in_ram) {
+            let (before, after) = (&mut before[part.clone()], &after[part]);
+            let pages = before
+                .chunks_mut(ZEROS.len())
+                .zip(after.chunks(ZEROS.len()));
+            for (before, after) in pages.filter(|(before, after)| before != after) {
+                if *after == ZEROS[..after.len()] {
+                    before.copy_from_slice(after);
+                    continue;
+                }
+                for (before, after) in before.iter_mut().zip(after) {
+                    *before = if *after == 0 { 0 } else { *before };
+                }
+            }
         }
         if before == after {
             return;
@@ -175,6 +188,15 @@ fn read_all(memory: &GuestMemoryMmap, image: &mut Vec<u8>) {
     let (low, high) = image.split_at_mut(index_of(HIGH.start));
     memory.read_slice(low, GuestAddress(LOW.start)).unwrap();
     memory.read_slice(high, GuestAddress(HIGH.start)).unwrap();
+}
+
+/// What of `range` is in guest RAM, as places in an image.
+fn parts_in_ram(range: &Range<u64>) -> impl Iterator<Item = Range<usize>> {
+    let range = range.clone();
+    let parts = [LOW, HIGH].map(|region| range.start.max(region.start)..range.end.min(region.end));
+    let parts = parts.into_iter().filter(|part| !part.is_empty());
+    // An address past a region is the first of the next in an image.
+    parts.map(|part| index_of(part.start)..index_of(part.end - 1) + 1)
 }
 
 /// Where in an image the byte of an address is.

@@ -62,8 +62,10 @@ pub(crate) struct Request {
     pub(crate) pfns: Vec<u32>,
     /// What the device reads.
     pub(crate) read: Vec<Range<u64>>,
-    /// What the device may change: all of it is RAM.
+    /// What the device may make zero: all of it is RAM.
     pub(crate) given: Vec<Range<u64>>,
+    /// What the device may write something else to.
+    pub(crate) bitmap: Vec<Range<u64>>,
 }
 
 impl QueueModel {
@@ -134,11 +136,15 @@ impl QueueModel {
         let given: Vec<_> = match self.role {
             Role::Deflate | Role::Statistics => Vec::new(),
             Role::Hinting | Role::Reporting => buffers(true).collect(),
-            Role::Inflate => buffers(true).chain(pfns.iter().map(page)).collect(),
+            Role::Inflate => pfns.iter().map(page).collect(),
         };
         Request {
             read: buffers(false).filter(|range| !range.is_empty()).collect(),
             given: given.into_iter().filter(is_ram).collect(),
+            bitmap: match self.role {
+                Role::Inflate => buffers(true).collect(),
+                _ => Vec::new(),
+            },
             chain,
             pfns,
         }

@@ -18,6 +18,8 @@ use crate::fake_guest::ring::WRITE;
 use crate::guest::{Guest, overlap};
 use crate::ring_model::{QueueModel, Request, Role, page, queues_of};
 
+/// MUST_TELL_HOST: pages in the balloon may change until they are deflated.
+const MUST_TELL_HOST: u32 = 0;
 /// DEVICE_INIT_REPORTED: used lengths of reports promise.
 const INIT_REPORTED: u32 = 6;
 /// DEVICE_INIT_ON_INFLATE: inflate requests end with a bitmap.
@@ -96,28 +98,32 @@ impl Session {
     /// Lets the device do its work, and checks all of it.
     pub(crate) fn settle(&mut self, guest: &mut Guest) {
         let pending: Vec<_> = self.requests(guest).collect();
-        let given: Vec<_> = pending
-            .iter()
-            .flat_map(|r| r.given.iter().cloned())
-            .collect();
-        let read = || pending.iter().flat_map(|r| r.read.iter().cloned());
-        let driver_areas = self.queues.iter().flat_map(QueueModel::driver_areas);
-        let device_areas: Vec<_> = self.queues.iter().map(QueueModel::device_area).collect();
+        let given = parts(&pending, |request| &request.given);
+        // Where nothing is said about pages, nothing is written either.
+        let told = self.accepted(INIT_ON_INFLATE);
+        let bitmaps = parts(&pending, |request| &request.bitmap).into_iter();
+        let bitmaps: Vec<_> = bitmaps.filter(|_| told).collect();
+        let changed = [given.clone(), bitmaps.clone()].concat();
+        self.promised
+            .retain(|pfn| !changed.iter().any(|range| overlap(range, &page(pfn))));
+
         // What it gives away may be what the device has to read for the others.
-        if any_overlap(&given, driver_areas.chain(read())) {
+        let driver_areas = self.queues.iter().flat_map(QueueModel::driver_areas);
+        let read = parts(&pending, |request| &request.read);
+        if any_overlap(&changed, driver_areas.chain(read)) {
             self.trusted = false;
         }
         // One request alone: nothing else explains what is in memory after it.
         let alone = pending.len() == 1;
-        let gives_used_rings = any_overlap(&given, device_areas.iter().cloned());
+        let device_areas: Vec<_> = self.queues.iter().map(QueueModel::device_area).collect();
+        let gives_used_rings = any_overlap(&changed, device_areas.iter().cloned());
         if gives_used_rings && !alone {
             self.trusted = false;
         }
         let in_balloon = self.inflated.iter().map(page);
-        let touched: Vec<_> = given.iter().cloned().chain(in_balloon).collect();
-        guest.host.state().allowed = self.trusted.then(|| touched.clone());
-        self.promised
-            .retain(|pfn| !given.iter().any(|range| overlap(range, &page(pfn))));
+        let in_balloon = in_balloon.filter(|_| self.accepted(MUST_TELL_HOST));
+        let zeroed: Vec<_> = given.into_iter().chain(in_balloon).collect();
+        guest.host.state().allowed = self.trusted.then(|| zeroed.clone());
 
         guest.remember();
         guest.let_device_work();
@@ -126,7 +132,8 @@ impl Session {
             return;
         }
         if !interfered {
-            guest.assert_only_changed(touched.iter().chain(&device_areas));
+            let written = [bitmaps, device_areas].concat();
+            guest.assert_only_changed(&zeroed, &written);
         }
         let broken = guest.read(reg::STATUS) & (NEEDS_RESET | DRIVER_OK) != DRIVER_OK;
         let mut requests = pending.into_iter();
@@ -148,6 +155,11 @@ impl Session {
             // The indices in them went with the rest.
             self.trusted = false;
         }
+    }
+
+    /// Whether a feature was agreed upon.
+    fn accepted(&self, bit: u32) -> bool {
+        self.accepted >> bit & 1 != 0
     }
 
     fn requests(&self, guest: &Guest) -> impl Iterator<Item = Request> {
@@ -189,15 +201,14 @@ impl Session {
     /// tell.
     fn check(&mut self, guest: &Guest, index: usize, request: &Request, used: u32, alone: bool) {
         let role = self.queues[index].role;
-        let told = |bit: u32| self.accepted >> bit & 1 != 0;
         match (&request.chain, role) {
-            (Some(chain), Role::Reporting) if told(INIT_REPORTED) => {
+            (Some(chain), Role::Reporting) if self.accepted(INIT_REPORTED) => {
                 let ranges = promised(chain, used);
                 for range in ranges.into_iter().filter(|_| alone) {
                     assert!(guest.reads_zero(range.clone()), "{range:x?} is promised");
                 }
             }
-            (Some(_), Role::Inflate) if told(INIT_ON_INFLATE) => {
+            (Some(_), Role::Inflate) if self.accepted(INIT_ON_INFLATE) => {
                 let given = self.bitmap(guest, request, used);
                 if alone {
                     for pfn in &given {
@@ -238,6 +249,10 @@ impl Session {
         }
         set
     }
+}
+
+fn parts(requests: &[Request], of: fn(&Request) -> &Vec<Range<u64>>) -> Vec<Range<u64>> {
+    requests.iter().flat_map(of).cloned().collect()
 }
 
 fn any_overlap(some: &[Range<u64>], mut others: impl Iterator<Item = Range<u64>>) -> bool {
