@@ -16,7 +16,7 @@ use crate::one_line_log;
 use crate::session::{Session, Start};
 
 /// Steps of one input: what a slow device would make of more is no news.
-const MAX_STEPS: usize = 64;
+const MAX_STEPS: usize = 40;
 /// Where requests pass page numbers.
 const SCRATCH: u64 = DATA.start;
 /// Offered features an honest driver takes: all.

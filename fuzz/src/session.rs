@@ -107,7 +107,10 @@ impl Session {
         self.promised
             .retain(|pfn| !changed.iter().any(|range| overlap(range, &page(pfn))));
 
-        // What it gives away may be what the device has to read for the others.
+        // What is given away, or stored to meanwhile, may be what the device has
+        // to read.
+        let meanwhile = guest.host.state().meanwhile.as_ref().map(stored);
+        let changed: Vec<_> = changed.into_iter().chain(meanwhile).collect();
         let driver_areas = self.queues.iter().flat_map(QueueModel::driver_areas);
         let read = parts(&pending, |request| &request.read);
         if any_overlap(&changed, driver_areas.chain(read)) {
@@ -125,7 +128,9 @@ impl Session {
         let zeroed: Vec<_> = given.into_iter().chain(in_balloon).collect();
         guest.host.state().allowed = self.trusted.then(|| zeroed.clone());
 
-        guest.remember();
+        if self.trusted {
+            guest.remember();
+        }
         guest.let_device_work();
         let interfered = std::mem::take(&mut guest.host.state().interfered);
         if !self.trusted {
@@ -140,16 +145,17 @@ impl Session {
         for index in 0..self.queues.len() {
             let count = self.queues[index].pending.len();
             let requests: Vec<_> = requests.by_ref().take(count).collect();
+            if gives_used_rings && count == 0 {
+                // Its ring may be what was given away.
+                continue;
+            }
             let completed = self.completed(index, broken);
             for (request, used) in requests.iter().zip(completed) {
                 self.check(guest, index, request, used, alone && !interfered);
             }
         }
         for pfn in &self.promised {
-            assert!(
-                guest.reads_zero(page(pfn)),
-                "page {pfn:#x} was promised and is in the balloon"
-            );
+            assert!(guest.reads_zero(page(pfn)), "page {pfn:#x} is promised");
         }
         if gives_used_rings {
             // The indices in them went with the rest.
@@ -209,13 +215,22 @@ impl Session {
                 }
             }
             (Some(_), Role::Inflate) if self.accepted(INIT_ON_INFLATE) => {
-                let given = self.bitmap(guest, request, used);
-                if alone {
-                    for pfn in &given {
-                        assert!(guest.reads_zero(page(pfn)), "page {pfn:#x} is promised");
-                    }
-                    self.promised.extend(given);
+                let most = request.pfns.len().div_ceil(8);
+                assert!(used as usize <= most, "{used} bytes of a bitmap of {most}");
+                // What overlaps is overwritten: with more of it, or used entries.
+                let used_rings = self.queues.iter().map(QueueModel::device_area);
+                let written: Vec<_> = request.bitmap.iter().cloned().chain(used_rings).collect();
+                let legible = alone && !overlap_each_other(&written);
+                let bits = legible.then(|| bitmap(guest, request, used));
+                for pfn in bits.iter().flatten() {
+                    assert!(
+                        guest.reads_zero(page(pfn)),
+                        "page {pfn:#x} is promised used {used} {:x?} {:x?}",
+                        request.pfns,
+                        request.chain
+                    );
                 }
+                self.promised.extend(bits.unwrap_or_default());
             }
             _ => assert_eq!(used, 0, "{role:?}: nothing is promised"),
         }
@@ -230,25 +245,37 @@ impl Session {
             Role::Statistics | Role::Hinting | Role::Reporting => {}
         }
     }
+}
 
-    /// The page numbers whose bits are set in the first `used` bytes of what
-    /// the device may write to: bit N is for the N-th one.
-    fn bitmap(&self, guest: &Guest, request: &Request, used: u32) -> Vec<u32> {
-        let most = request.pfns.len().div_ceil(8);
-        assert!(used as usize <= most, "{used} bytes of a bitmap of {most}");
-        let chain = request.chain.iter().flatten();
-        let writable = chain.filter(|d| d.flags & WRITE != 0);
-        let addresses = writable.flat_map(|d| d.addr..d.addr.saturating_add(d.len.into()));
-        let mut set = Vec::new();
-        for (byte, addr) in addresses.take(used as usize).enumerate() {
-            let bits = guest.byte(addr);
-            for bit in (0..8).filter(|bit| bits >> bit & 1 != 0) {
-                let pfn = request.pfns.get(8 * byte + bit);
-                set.push(*pfn.expect("no bit is set beyond the request"));
-            }
+/// The page numbers whose bits are set in the first `used` bytes of what the
+/// device may write to: bit N is for the N-th one.
+fn bitmap(guest: &Guest, request: &Request, used: u32) -> Vec<u32> {
+    let chain = request.chain.iter().flatten();
+    let writable = chain.filter(|d| d.flags & WRITE != 0);
+    let addresses = writable.flat_map(|d| d.addr..d.addr.saturating_add(d.len.into()));
+    let mut set = Vec::new();
+    for (byte, addr) in addresses.take(used as usize).enumerate() {
+        let bits = guest.byte(addr);
+        for bit in (0..8).filter(|bit| bits >> bit & 1 != 0) {
+            let pfn = request.pfns.get(8 * byte + bit);
+            set.push(*pfn.expect("no bit is set beyond the request"));
         }
-        set
     }
+    set
+}
+
+fn stored((addr, bytes): &(u64, Vec<u8>)) -> Range<u64> {
+    *addr..addr.saturating_add(bytes.len() as u64)
+}
+
+fn overlap_each_other(ranges: &[Range<u64>]) -> bool {
+    let mut rest = ranges.iter();
+    while let Some(one) = rest.next() {
+        if rest.clone().any(|other| overlap(one, other)) {
+            return true;
+        }
+    }
+    false
 }
 
 fn parts(requests: &[Request], of: fn(&Request) -> &Vec<Range<u64>>) -> Vec<Range<u64>> {
