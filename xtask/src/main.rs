@@ -4,6 +4,7 @@
 mod apt;
 mod artifacts;
 mod command;
+mod conformance;
 
 mod demo;
 mod fuzz;
@@ -31,6 +32,8 @@ enum Task {
     Demo(demo::Options),
     /// Lint, test natively, build everything, and boot real guests
     Test(test::Options),
+    /// Name the rows of the device's conformance checklist that have no test
+    Conformance,
     /// Feed hostile input to the device and the configuration, guided by coverage
     Fuzz(fuzz::Options),
     /// Build the guest kernel only
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Demo(options) => demo::demo(&options),
         Task::Test(options) => test::test(&options),
+        Task::Conformance => conformance::conformance(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),
         Task::Lint => test::lint(),

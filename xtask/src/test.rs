@@ -8,7 +8,7 @@ use clap::Args;
 use crate::Failure;
 use crate::artifacts::{self, Artifacts, out};
 use crate::command::{cargo, cargo_showing, run, say};
-use crate::{fuzz, house_rules, packages, stock_kernels};
+use crate::{conformance, fuzz, house_rules, packages, stock_kernels};
 
 /// New hostile input on top of what is kept in the tree.
 const FUZZ_SECONDS: u32 = 12;
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     boot: Option<String>,
 }
 
-/// Lint, native tests, fuzzing, boot tests.
+/// Lint, native tests, the checklist, fuzzing, boot tests.
 pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let started = Instant::now();
     packages::install_missing()?;
@@ -32,6 +32,7 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     built.stock = stock_kernels::fetch(&built.guest_init)?;
     if options.boot.is_none() {
         native_tests(&built)?;
+        conformance::conformance()?;
         fuzz::briefly(FUZZ_SECONDS)?;
     }
     boot_tests(&built, options.boot.as_deref())?;
