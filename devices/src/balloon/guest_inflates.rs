@@ -174,8 +174,8 @@ impl GuestInflates {
                 host.zero(whole, by, scratch, &mut self.zeroed).released
             }
             Reclaim::Discard => {
-                guest_range::merge(&mut self.whole);
-                host.release(&self.whole)
+                let Self { whole, scratch, .. } = self;
+                host.release(whole, scratch)
             }
             Reclaim::Zero | Reclaim::Keep => 0,
         };
