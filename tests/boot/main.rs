@@ -12,6 +12,7 @@ mod bad_input;
 mod command_line;
 mod lab;
 mod lifecycle;
+mod overcommit;
 mod stock_kernels;
 mod the_loop;
 
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         the_loop::cases(),
         backings::cases(),
         lifecycle::cases(),
+        overcommit::cases(),
         stock_kernels::cases(&lab),
         command_line::cases(),
         bad_input::cases(),

@@ -218,11 +218,13 @@ pub fn build(
         boot_cpu.enter_at(&entry)?;
     }
 
+    let faults = vcpus.iter().filter_map(Vcpu::fault_counts).collect();
+
     Ok(Machine {
         vcpus,
         buses: Arc::new(Buses { ports, mmio }),
         empty_pool: match config.memory.overcommit && config.memory.backing == Backing::Hugetlb {
-            true => EmptyPool::Waits(Arc::new(PoolShortage::default())),
+            true => EmptyPool::Waits(Arc::new(PoolShortage::new(faults))),
             false => EmptyPool::IsABug,
         },
         balloon,

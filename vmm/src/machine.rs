@@ -55,10 +55,10 @@ impl Machine {
         footprint::measure(self.ram.resident_bytes(), guest_in_rss)
     }
 
-    /// Looks whether the pool behind guest RAM is empty; `None` where that does
-    /// not matter, because guest RAM is reserved.
+    /// Looks whether a vCPU waits for a page of the pool behind guest RAM, and how
+    /// long; `None` where none can, because guest RAM is reserved.
     #[must_use]
-    pub fn pool_watch(&self) -> Option<Box<dyn Fn(Duration) + '_>> {
+    pub fn pool_watch(&self) -> Option<Box<dyn Fn(Duration) -> Duration + '_>> {
         let EmptyPool::Waits(shortage) = &self.empty_pool else {
             return None;
         };
@@ -87,6 +87,8 @@ impl Machine {
         if let EmptyPool::Waits(shortage) = &self.empty_pool {
             results.timings.pool_shortage = Some(PoolShortage {
                 empty_ms: shortage.empty().as_secs_f64() * 1e3,
+                waits: shortage.waits().count,
+                waited_ms: shortage.waits().total.as_secs_f64() * 1e3,
                 refused: shortage.refused(),
             });
         }

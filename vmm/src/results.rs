@@ -160,12 +160,17 @@ pub struct Prefault {
     pub gib_per_s: f64,
 }
 
-/// An empty huge page pool (`memory.overcommit`): vCPUs that touched new memory
-/// waited meanwhile, most of them inside KVM, where it cannot be counted.
+/// An empty huge page pool (`memory.overcommit`), sampled ten times a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolShortage {
-    /// Milliseconds during which the pool was empty, sampled ten times a second.
+    /// Milliseconds during which the pool was empty.
     pub empty_ms: f64,
+    /// How often a vCPU began to wait for a page.
+    #[serde(default)]
+    pub waits: u64,
+    /// Milliseconds during which one waited.
+    #[serde(default)]
+    pub waited_ms: f64,
     /// Accesses that KVM refused and a vCPU tried again.
     pub refused: u64,
 }

@@ -17,6 +17,7 @@ pub(crate) enum Line {
     Populate(Box<PopulateLine>),
     Dirty(RegionLine),
     Fill(RegionLine),
+    Hold(RegionLine),
     Flush(FlushLine),
     Verify(SettingLine),
     Off(SettingLine),

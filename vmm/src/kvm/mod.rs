@@ -1,5 +1,6 @@
 //! The virtual machine as KVM sees it, one noun per file.
 
+pub mod fault_counts;
 pub mod irq_line;
 pub mod open;
 pub mod pool_wait;

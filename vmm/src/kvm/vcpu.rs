@@ -7,9 +7,10 @@ use kvm_bindings::CpuId;
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use vm_memory::GuestMemoryMmap;
 
+use super::fault_counts::FaultCounts;
 use super::open::KvmError;
 use super::pool_wait::{PoolShortage, PoolWait};
-use super::vm::Vm;
+use super::vm::{self, Vm};
 use crate::ending::{StopCause, Stopper};
 use crate::x86::cpu_state::EntryState;
 use crate::x86::msrs;
@@ -81,6 +82,15 @@ impl Vcpu {
         self.fd
             .set_regs(&entry.registers())
             .map_err(KvmError::call("set the registers of a vCPU"))
+    }
+
+    /// Its fault counts; `None` if this KVM has none.
+    #[must_use]
+    pub fn fault_counts(&self) -> Option<FaultCounts> {
+        let counts = vm::statistics(&self.fd).and_then(FaultCounts::find);
+        counts
+            .inspect_err(|error| log::debug!("no fault counts of vCPU {}: {error}", self.id))
+            .ok()
     }
 
     /// Its number, which is its APIC id too.

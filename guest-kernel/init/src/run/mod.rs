@@ -1,6 +1,7 @@
 //! Running the steps.
 
 pub(crate) mod console;
+pub(crate) mod hold;
 pub(crate) mod populate;
 pub(crate) mod reporting;
 pub(crate) mod session;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
-use super::{console, populate, reporting, settings, stress};
+use super::{console, hold, populate, reporting, settings, stress};
 use crate::failure::{EXIT_NOT_ZERO, EXIT_OK, EXIT_STEP_FAILED, StepError};
 use crate::guest::facts::{Balloon, PageZeroed, Reporting};
 use crate::guest::output::Output;
@@ -141,6 +141,7 @@ impl<'a> Session<'a> {
                 self.kept.push(memory);
                 Line::Fill(line)
             }
+            Step::Hold { region, duration } => Line::Hold(hold::hold(*region, *duration)?),
             Step::Flush(passes) => Line::Flush(reporting::flush(*passes)?),
             Step::Verify(on) => Line::Verify(settings::verify(*on)?),
             Step::Off(off) => Line::Off(settings::off(*off)?),

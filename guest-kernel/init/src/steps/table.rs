@@ -21,6 +21,13 @@ pub(crate) enum Step {
     Dirty(Region),
     /// Allocate, fill with non-zero bytes, keep until the end.
     Fill(Region),
+    /// Have another process fill memory and free it after a while.
+    Hold {
+        /// Bytes, and the pages to ask for.
+        region: Region,
+        /// How long it is held.
+        duration: Duration,
+    },
     /// Have all free blocks reported to the host now, in at most this many passes.
     Flush(u32),
     /// Whether the kernel verifies what is claimed zero.
@@ -125,6 +132,12 @@ pub(crate) const STEPS: &[StepSpec] = &[
         "fill=SIZE[,KIND]",
         "allocate, fill with 0xAB, keep until the end",
         |arg| Ok(Word::Step(Step::Fill(region(arg)?)))
+    ),
+    row!(
+        "hold",
+        "hold=SECONDS,SIZE[,KIND]",
+        "have another process fill memory with 0xAB; after SECONDS it ends, and what came free is reported",
+        hold
     ),
     row!(
         "flush",
@@ -285,6 +298,16 @@ fn region(argument: Option<&str>) -> Result<Region, String> {
         ));
     }
     Ok(Region { bytes, kind })
+}
+
+fn hold(argument: Option<&str>) -> Result<Word, String> {
+    let (duration, rest) = needed(argument)?
+        .split_once(',')
+        .ok_or("needs a size behind the seconds")?;
+    Ok(Word::Step(Step::Hold {
+        region: region(Some(rest))?,
+        duration: seconds(duration)?,
+    }))
 }
 
 fn populate(argument: Option<&str>) -> Result<Word, String> {

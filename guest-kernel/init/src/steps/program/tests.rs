@@ -66,6 +66,13 @@ fn each_step_has_a_meaning() {
                 kind: PageKind::Small,
             }),
         ),
+        (
+            "hold=2.5,256M,thp",
+            Step::Hold {
+                region: thp,
+                duration: Duration::from_millis(2500),
+            },
+        ),
         ("flush", Step::Flush(1000)),
         ("flush=512", Step::Flush(512)),
         ("verify=on", Step::Verify(true)),
