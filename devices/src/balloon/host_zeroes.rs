@@ -1,7 +1,7 @@
-//! The one way from "the guest reported it" to "the guest may skip clearing it".
+//! The one way from "the guest gave it" to "the guest may skip clearing it".
 //!
-//! A non-zero used length (and, with bit 7, a set bitmap bit) is made from a
-//! [`Zeroed`] and from nothing else.
+//! A promise (the used length of a report, a bit in the bitmap of an inflate
+//! request) is made from a [`Zeroed`] and from nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,17 +75,27 @@ pub enum ZeroError {
 /// Called on the balloon thread only, for at most one unit of work at a time:
 /// whole 1 GiB blocks to discard, 32 MiB otherwise. A reset of the device waits
 /// for the call that is under way, so it must come back.
+///
+/// **Nothing but zeros is ever written**, whether a call succeeds or fails: a
+/// byte that reads zero stays zero until the guest writes to it. What was
+/// promised of pages in the balloon rests on that until they are deflated.
 pub trait ZeroGuestRange: Send + Sync {
+    /// Bytes of the backing pages of the memory region that starts at guest
+    /// address `region`: the least that can go back to the host on its own. A
+    /// power of two, at least 4096; backing pages are aligned to it in guest
+    /// addresses. Called once for each region, when a device is made.
+    fn page_size(&self, region: u64) -> u64;
+
     /// Makes every byte of `range` read zero. A range may span memory regions
     /// and need not be aligned to anything.
     ///
     /// # Errors
-    /// [`ZeroError`]; the contents are then unspecified, and nothing may be
-    /// promised.
+    /// [`ZeroError`]; some bytes may read zero then and others what they did
+    /// before, so nothing may be promised.
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError>;
 
     /// Gives the whole backing pages inside `range` back to the host, without
-    /// any promise of what reads there later; returns the bytes released,
+    /// proof that zero reads there later; returns the bytes released,
     /// which is 0 if no backing page lies wholly inside.
     ///
     /// # Errors
@@ -119,24 +129,63 @@ pub(crate) struct HostWork<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     merged: Vec<GuestRange>,
+    /// Where the wanted ranges begin and end, ascending; filled when needed.
     cuts: Vec<u64>,
 }
 
+/// Bytes of a request that were zeroed, and how many of them went back to the
+/// host.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) zeroed: u64,
+    pub(crate) released: u64,
+}
+
 impl HostWork<'_> {
-    /// Makes `wanted` read zero: what touches is joined before the call. Where
-    /// that fails, each of the wanted ranges is tried for itself, so that one
-    /// which cannot be zeroed does not take its neighbours along.
-    ///
-    /// `zeroed` gets the proofs: ascending and disjoint.
+    /// Makes `wanted` read zero. `zeroed` gets the proofs: ascending and
+    /// disjoint.
     pub(crate) fn zero(
         &self,
         wanted: &[GuestRange],
         by: ZeroBy,
         scratch: &mut Scratch,
         zeroed: &mut Vec<Zeroed>,
+    ) -> Done {
+        let mut done = Done::default();
+        self.each_unit(wanted, by, scratch, |unit| {
+            let proof = self.ram.zero(unit, by)?;
+            let len = proof.range().len();
+            done.zeroed = done.zeroed.saturating_add(len);
+            done.released = done.released.saturating_add(proof.released().min(len));
+            zeroed.push(proof);
+            Ok(())
+        });
+        done
+    }
+
+    /// Gives the whole backing pages in `wanted` back; returns the bytes.
+    pub(crate) fn release(&self, wanted: &[GuestRange], scratch: &mut Scratch) -> u64 {
+        let mut released: u64 = 0;
+        self.each_unit(wanted, ZeroBy::Discarding, scratch, |unit| {
+            let bytes = self.ram.release(unit)?;
+            released = released.saturating_add(bytes.min(unit.len()));
+            Ok(())
+        });
+        released
+    }
+
+    /// Calls `act` with the units of `wanted`, ascending: what touches is joined
+    /// before. Where that fails, each of the wanted ranges is tried for itself,
+    /// so that one which cannot be done does not take its neighbours along.
+    fn each_unit(
+        &self,
+        wanted: &[GuestRange],
+        by: ZeroBy,
+        scratch: &mut Scratch,
+        mut act: impl FnMut(GuestRange) -> Result<(), ZeroError>,
     ) {
-        zeroed.clear();
         let Scratch { merged, cuts } = scratch;
+        cuts.clear();
         merged.clear();
         merged.extend_from_slice(wanted);
         guest_range::merge(merged);
@@ -144,64 +193,36 @@ impl HostWork<'_> {
             if self.cancelled() {
                 return;
             }
-            let error = match self.ram.zero(unit, by) {
-                Ok(proof) => {
-                    self.count(proof, zeroed);
-                    continue;
-                }
-                Err(error) => error,
-            };
-            cuts.clear();
-            cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
-            cuts.retain(|cut| unit.start() < *cut && *cut < unit.end());
+            let Err(error) = act(unit) else { continue };
             if cuts.is_empty() {
+                cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
+                cuts.sort_unstable();
+                cuts.dedup();
+            }
+            let first = cuts.partition_point(|cut| *cut <= unit.start());
+            let inside = cuts.iter().skip(first).copied();
+            let mut inside = inside.take_while(|cut| *cut < unit.end()).peekable();
+            if inside.peek().is_none() {
                 self.failed(&error);
                 continue;
             }
-            cuts.sort_unstable();
-            cuts.dedup();
             let mut rest = Some(unit);
-            for cut in cuts.iter().copied().chain([unit.end()]) {
+            for cut in inside.chain([unit.end()]) {
                 let (part, after) = rest.map_or((None, None), |rest| rest.cut(cut));
                 rest = after;
                 let Some(part) = part.filter(|_| !self.cancelled()) else {
                     return;
                 };
-                match self.ram.zero(part, by) {
-                    Ok(proof) => self.count(proof, zeroed),
-                    Err(error) => self.failed(&error),
+                if let Err(error) = act(part) {
+                    self.failed(&error);
                 }
             }
         }
     }
 
-    /// Gives the whole backing pages in `ranges` back; returns the bytes.
-    pub(crate) fn release(&self, ranges: &[GuestRange]) -> u64 {
-        let mut released: u64 = 0;
-        let by = ZeroBy::Discarding;
-        for unit in ranges.iter().flat_map(|range| units(*range, by)) {
-            if self.cancelled() {
-                break;
-            }
-            match self.ram.release(unit) {
-                Ok(bytes) => released = released.saturating_add(bytes.min(unit.len())),
-                Err(error) => self.failed(&error),
-            }
-        }
-        released
-    }
-
     /// Whether to stop where we are.
     pub(crate) fn cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
-    }
-
-    fn count(&self, proof: Zeroed, zeroed: &mut Vec<Zeroed>) {
-        let len = proof.range().len();
-        self.counters.add(|c| &mut c.zeroed_bytes, len);
-        let released = proof.released().min(len);
-        self.counters.add(|c| &mut c.released_bytes, released);
-        zeroed.push(proof);
     }
 
     fn failed(&self, error: &ZeroError) {
