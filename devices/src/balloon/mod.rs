@@ -16,6 +16,7 @@ mod guest_inflates;
 mod guest_may_skip;
 mod guest_reports;
 mod negotiation;
+mod pace;
 mod pfn_stream;
 mod queue_map;
 mod queue_work;

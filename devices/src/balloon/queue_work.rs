@@ -1,5 +1,6 @@
 //! Each chain to the handler of its queue.
 
+use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,6 +16,7 @@ use super::guest_may_skip::UsedLength;
 use super::guest_range::{self, GuestRange};
 use super::guest_reports::GuestReports;
 use super::host_zeroes::{HostWork, ZeroGuestRange};
+use super::pace::Pace;
 use super::queue_map::QueueRole;
 use super::spec::{DEVICE_INIT_ON_INFLATE, DEVICE_INIT_REPORTED, MUST_TELL_HOST, PFN_SHIFT};
 use crate::virtio::chain::{Buffer, Malformed};
@@ -31,6 +33,7 @@ pub(crate) struct BalloonWork {
     ram: Arc<dyn ZeroGuestRange>,
     counters: Arc<Counters>,
     log: Arc<LogBudget>,
+    pace: RefCell<Pace>,
     reports: GuestReports,
     inflates: GuestInflates,
     /// Where the device writes by itself: ascending and disjoint.
@@ -65,6 +68,7 @@ impl BalloonWork {
             ram,
             counters,
             log,
+            pace: RefCell::new(Pace::new(spec.zero_rate)),
             reports: GuestReports::default(),
             inflates: GuestInflates::new(balloon),
             used_rings: Vec::new(),
@@ -108,6 +112,7 @@ impl QueueWork<Agreed> for BalloonWork {
             counters: &self.counters,
             log: &self.log,
             cancel,
+            pace: &self.pace,
         };
         if self.activation != agreed.activation {
             self.activation = agreed.activation;
