@@ -17,6 +17,7 @@ mod absent_memory;
 mod balloon_model;
 mod features_and_init;
 mod hostile_guest;
+mod hostile_inflate;
 mod inflate_and_deflate;
 mod init_on_inflate;
 mod mmio_bus;
