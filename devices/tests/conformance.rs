@@ -15,13 +15,18 @@ mod fake_guest;
 
 mod absent_memory;
 mod features_and_init;
+mod hinting;
+mod hinting_end;
 mod hostile_guest;
 mod inflate_and_deflate;
 mod mmio_bus;
 mod new_bits;
 mod page_reporting;
+mod poison;
 mod reset;
 mod serial_port;
 mod split_virtqueue;
+mod statistics;
+mod statistics_requests;
 mod virtio_mmio;
 mod virtio_mmio_state;

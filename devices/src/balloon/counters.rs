@@ -29,6 +29,11 @@ pub struct CountersSnapshot {
     pub deflated_pages: u64,
     /// Bytes of inflated pages that went back to the host.
     pub inflate_released_bytes: u64,
+    /// Bytes of guest RAM the guest hinted at (free page hinting) in a run that
+    /// was on.
+    pub hinted_bytes: u64,
+    /// Bytes of those that went back to the host.
+    pub hint_discarded_bytes: u64,
     /// Chains that were malformed; each was completed with length 0.
     pub malformed_chains: u64,
     /// Ranges or pages named by the guest that are not guest RAM.
