@@ -278,11 +278,14 @@ fn balloon_spec(config: &Config) -> Result<BalloonSpec, BuildError> {
         statistics: config.balloon.statistics,
         deflate_on_oom: config.balloon.deflate_on_oom,
         hinting: config.balloon.hinting,
+        accept_hint_race: config.balloon.accept_hint_race,
+        accept_bit6_ambiguity: config.balloon.accept_bit6_ambiguity,
         page_poison: config.balloon.page_poison,
         zero_rate: NonZeroU64::new(config.balloon.zero_rate),
         target_pages: fits.ok_or(BuildError::BalloonTarget {
             target,
             size: config.memory.size,
         })?,
+        ..BalloonSpec::default()
     })
 }

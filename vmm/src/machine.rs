@@ -18,7 +18,7 @@ use crate::kvm::vm::Vm;
 use crate::memory::{GuestRam, pools};
 use crate::milestones::Milestones;
 use crate::outcome::Verdict;
-use crate::results::{Footprint, PoolShortage, RunResults};
+use crate::results::{BalloonTold, Footprint, PoolShortage, RunResults};
 use crate::results_port::{HostCounts, SharedRecord};
 
 /// Everything a guest consists of. Made by [`crate::builder::build`].
@@ -76,6 +76,13 @@ impl Machine {
             balloon.stop();
             results.counters = balloon.counters();
             results.features = balloon.features();
+            let hinting = balloon.hinting_status();
+            results.balloon = BalloonTold {
+                queue_numbering: balloon.queue_numbering(),
+                poison: balloon.poison(),
+                statistics: balloon.statistics(),
+                hinting: hinting.command_id.is_some().then_some(hinting),
+            };
         }
         if results.features.acknowledged.is_none() {
             results.features.acknowledged = self.counts.acknowledged();

@@ -2,6 +2,9 @@
 
 use devices::balloon::counters::CountersSnapshot;
 use devices::balloon::device::FeaturesSnapshot;
+use devices::balloon::hinting::HintingStatus;
+use devices::balloon::queue_map::QueueNumbering;
+use devices::balloon::statistics::StatisticsSample;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -27,6 +30,9 @@ pub struct RunResults {
     pub config: serde_json::Value,
     /// Balloon features by name.
     pub features: FeaturesSnapshot,
+    /// What the guest's balloon driver told beside that.
+    #[serde(default)]
+    pub balloon: BalloonTold,
     /// Balloon counters at the end.
     pub counters: CountersSnapshot,
     /// How long things took.
@@ -52,6 +58,7 @@ impl RunResults {
             // Only a path that is not UTF-8 fails, and checked ones are.
             config: serde_json::to_value(config).unwrap_or_default(),
             features: FeaturesSnapshot::default(),
+            balloon: BalloonTold::default(),
             counters: CountersSnapshot::default(),
             timings: Timings::default(),
             footprint: None,
@@ -87,6 +94,19 @@ impl RunResults {
         text.push('\n');
         Ok(text)
     }
+}
+
+/// What the balloon driver of the guest told; each is `None` if it never did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalloonTold {
+    /// How it numbers its queues.
+    pub queue_numbering: Option<QueueNumbering>,
+    /// What the guest fills its free pages with.
+    pub poison: Option<u32>,
+    /// The last sample of statistics.
+    pub statistics: Option<StatisticsSample>,
+    /// The last hinting run.
+    pub hinting: Option<HintingStatus>,
 }
 
 /// Whether the CPU that ran the guest is real.
@@ -280,7 +300,7 @@ mod tests {
         paths("", &value, &mut found);
         let counters = "reports reported_bytes zeroed_bytes released_bytes promised_bytes inflated_pages \
                         deflated_pages inflate_zeroed_bytes inflate_released_bytes inflate_promised_pages \
-                        malformed_chains not_ram zero_failures";
+                        hinted_bytes hint_discarded_bytes malformed_chains not_ram zero_failures";
         let mut want: Vec<String> = [
             "schema_version aerostat verdict.kind exit_code",
             "host.kind host.kernel host.cpu host.cpus host.thp",
@@ -293,6 +313,7 @@ mod tests {
             "config.console.output.file config.console.input config.results.path",
             "config.timeout.boot_ms config.timeout.run_ms config.host.kernel config.host.memory",
             "features.offered features.acknowledged",
+            "balloon.queue_numbering balloon.poison balloon.statistics balloon.hinting",
             "timings.memory_ms timings.started_ms timings.init_ms timings.stopped_ms",
             "timings.prefault.bytes timings.prefault.threads timings.prefault.ms timings.prefault.gib_per_s",
             "footprint.vmm_rss_bytes footprint.guest_resident_bytes footprint.page_tables_bytes",
