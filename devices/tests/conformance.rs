@@ -17,6 +17,7 @@ mod absent_memory;
 mod features_and_init;
 mod hostile_guest;
 mod inflate_and_deflate;
+mod init_on_inflate;
 mod mmio_bus;
 mod new_bits;
 mod page_reporting;

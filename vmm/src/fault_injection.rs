@@ -14,7 +14,7 @@ impl LyingZeroer {
     #[must_use]
     pub fn new(honest: Arc<dyn ZeroGuestRange>) -> Self {
         log::error!(
-            "FAULT INJECTION: reported memory is claimed to be zero and is not \
+            "FAULT INJECTION: reported and inflated memory is claimed to be zero and is not \
              (balloon.lie_about_zero)"
         );
         Self(honest)
@@ -22,6 +22,10 @@ impl LyingZeroer {
 }
 
 impl ZeroGuestRange for LyingZeroer {
+    fn page_size(&self, region: u64) -> u64 {
+        self.0.page_size(region)
+    }
+
     fn zero(&self, range: GuestRange, _by: ZeroBy) -> Result<Zeroed, ZeroError> {
         Ok(Zeroed::vouch(range, 0))
     }
@@ -44,6 +48,9 @@ mod tests {
     struct Untouched;
 
     impl ZeroGuestRange for Untouched {
+        fn page_size(&self, _region: u64) -> u64 {
+            0x20_0000
+        }
         fn zero(&self, _range: GuestRange, _by: ZeroBy) -> Result<Zeroed, ZeroError> {
             panic!("the lie touched memory");
         }

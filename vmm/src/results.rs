@@ -274,7 +274,8 @@ mod tests {
         let value = serde_json::to_value(document()).expect("JSON");
         paths("", &value, &mut found);
         let counters = "reports reported_bytes zeroed_bytes released_bytes promised_bytes inflated_pages \
-                        deflated_pages inflate_released_bytes malformed_chains not_ram zero_failures";
+                        deflated_pages inflate_zeroed_bytes inflate_released_bytes inflate_promised_pages \
+                        malformed_chains not_ram zero_failures";
         let mut want: Vec<String> = [
             "schema_version aerostat verdict.kind exit_code",
             "host.kind host.kernel host.cpu host.cpus host.thp",

@@ -23,12 +23,20 @@ pub struct CountersSnapshot {
     pub released_bytes: u64,
     /// Bytes promised zero through a used length.
     pub promised_bytes: u64,
-    /// 4 KiB pages the guest put into the balloon.
+    /// 4 KiB pages the guest put into the balloon. One that is in it already
+    /// counts again.
     pub inflated_pages: u64,
-    /// 4 KiB pages the guest took out of the balloon.
+    /// 4 KiB pages the guest took out of the balloon, in it or not.
     pub deflated_pages: u64,
-    /// Bytes of inflated pages that went back to the host.
+    /// Bytes of inflated pages that were made to read zero for the sake of it:
+    /// to promise them, or because `on_inflate` is [`Reclaim::Zero`].
+    ///
+    /// [`Reclaim::Zero`]: super::device::Reclaim::Zero
+    pub inflate_zeroed_bytes: u64,
+    /// Bytes of whole backing pages in the balloon that went back to the host.
     pub inflate_released_bytes: u64,
+    /// Page numbers promised zero through the bitmap of an inflate request.
+    pub inflate_promised_pages: u64,
     /// Chains that were malformed; each was completed with length 0.
     pub malformed_chains: u64,
     /// Ranges or pages named by the guest that are not guest RAM.

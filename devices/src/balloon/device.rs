@@ -189,7 +189,7 @@ impl Balloon {
         )?;
         let transport = Arc::new(transport);
         let counted = Arc::clone(&counters);
-        let work = BalloonWork::new(spec.on_report, memory, ram, counted, log);
+        let work = BalloonWork::new(&spec, memory, ram, counted, log)?;
         let stop = new_event()?;
         let thread = BalloonThread::new(Arc::clone(&transport), work);
         let thread = Builder::new()

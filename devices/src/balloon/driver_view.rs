@@ -11,6 +11,8 @@ use crate::virtio::features::Features;
 #[derive(Debug)]
 pub(crate) struct DriverView {
     offered: Features,
+    /// How often a driver got ready.
+    activations: u64,
     /// The configuration space.
     pub(crate) config: ConfigSpace,
 }
@@ -22,6 +24,8 @@ pub(crate) struct Agreed {
     pub(crate) features: Features,
     /// What each queue index means.
     pub(crate) queues: QueueMap,
+    /// Another number than before means that the device was reset in between.
+    pub(crate) activation: u64,
 }
 
 impl DriverView {
@@ -29,6 +33,7 @@ impl DriverView {
     pub(crate) fn new(offered: Features, target_pages: u32) -> Self {
         Self {
             offered,
+            activations: 0,
             config: ConfigSpace::new(target_pages),
         }
     }
@@ -64,9 +69,12 @@ impl VirtioDevice for DriverView {
         accepted: Features,
         ready: &mut dyn Iterator<Item = usize>,
     ) -> Result<Agreed, Refused> {
+        let queues = QueueMap::decide(accepted, ready)?;
+        self.activations = self.activations.wrapping_add(1);
         Ok(Agreed {
             features: accepted,
-            queues: QueueMap::decide(accepted, ready)?,
+            queues,
+            activation: self.activations,
         })
     }
 

@@ -21,12 +21,14 @@ pub(crate) struct GuestReports {
 impl GuestReports {
     /// Does with the memory reported by `chain` what `on_report` says, before
     /// the chain is published. `told` is whether the driver will be told what
-    /// reads zero (DEVICE_INIT_REPORTED).
+    /// reads zero (DEVICE_INIT_REPORTED); `used_rings` is where the device
+    /// writes by itself.
     pub(crate) fn handle(
         &mut self,
         chain: &[Buffer],
         on_report: Reclaim,
         told: bool,
+        used_rings: &[GuestRange],
         memory: &GuestMemoryMmap,
         host: &HostWork<'_>,
     ) -> UsedLength {
@@ -44,9 +46,12 @@ impl GuestReports {
             host.counters.add(|c| &mut c.zeroed_bytes, released);
             return UsedLength::NOTHING;
         }
-        host.zero(&self.wanted, by, &mut self.scratch, &mut self.zeroed);
+        self.zeroed.clear();
+        let done = host.zero(&self.wanted, by, &mut self.scratch, &mut self.zeroed);
+        host.counters.add(|c| &mut c.zeroed_bytes, done.zeroed);
+        host.counters.add(|c| &mut c.released_bytes, done.released);
         if told {
-            guest_may_skip::promise(&self.entries, &mut self.zeroed)
+            guest_may_skip::promise(&self.entries, &mut self.zeroed, used_rings)
         } else {
             UsedLength::NOTHING
         }

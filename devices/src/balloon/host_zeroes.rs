@@ -1,7 +1,7 @@
-//! The one way from "the guest reported it" to "the guest may skip clearing it".
+//! The one way from "the guest gave it" to "the guest may skip clearing it".
 //!
-//! A non-zero used length (and, with bit 7, a set bitmap bit) is made from a
-//! [`Zeroed`] and from nothing else.
+//! A promise (the used length of a report, a bit in the bitmap of an inflate
+//! request) is made from a [`Zeroed`] and from nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -75,17 +75,27 @@ pub enum ZeroError {
 /// Called on the balloon thread only, for at most one unit of work at a time:
 /// whole 1 GiB blocks to discard, 32 MiB otherwise. A reset of the device waits
 /// for the call that is under way, so it must come back.
+///
+/// **Nothing but zeros is ever written**, whether a call succeeds or fails: a
+/// byte that reads zero stays zero until the guest writes to it. What was
+/// promised of pages in the balloon rests on that until they are deflated.
 pub trait ZeroGuestRange: Send + Sync {
+    /// Bytes of the backing pages of the memory region that starts at guest
+    /// address `region`: the least that can go back to the host on its own. A
+    /// power of two, at least 4096; backing pages are aligned to it in guest
+    /// addresses. Called once for each region, when a device is made.
+    fn page_size(&self, region: u64) -> u64;
+
     /// Makes every byte of `range` read zero. A range may span memory regions
     /// and need not be aligned to anything.
     ///
     /// # Errors
-    /// [`ZeroError`]; the contents are then unspecified, and nothing may be
-    /// promised.
+    /// [`ZeroError`]; some bytes may read zero then and others what they did
+    /// before, so nothing may be promised.
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError>;
 
     /// Gives the whole backing pages inside `range` back to the host, without
-    /// any promise of what reads there later; returns the bytes released,
+    /// proof that zero reads there later; returns the bytes released,
     /// which is 0 if no backing page lies wholly inside.
     ///
     /// # Errors
@@ -119,7 +129,16 @@ pub(crate) struct HostWork<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     merged: Vec<GuestRange>,
+    /// Where the wanted ranges begin and end, ascending; filled when needed.
     cuts: Vec<u64>,
+}
+
+/// Bytes of a request that were zeroed, and how many of them went back to the
+/// host.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) zeroed: u64,
+    pub(crate) released: u64,
 }
 
 impl HostWork<'_> {
@@ -134,45 +153,54 @@ impl HostWork<'_> {
         by: ZeroBy,
         scratch: &mut Scratch,
         zeroed: &mut Vec<Zeroed>,
-    ) {
-        zeroed.clear();
+    ) -> Done {
+        let mut done = Done::default();
         let Scratch { merged, cuts } = scratch;
+        cuts.clear();
         merged.clear();
         merged.extend_from_slice(wanted);
         guest_range::merge(merged);
         for unit in merged.iter().flat_map(|range| units(*range, by)) {
             if self.cancelled() {
-                return;
+                break;
             }
             let error = match self.ram.zero(unit, by) {
                 Ok(proof) => {
-                    self.count(proof, zeroed);
+                    done.add(&proof);
+                    zeroed.push(proof);
                     continue;
                 }
                 Err(error) => error,
             };
-            cuts.clear();
-            cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
-            cuts.retain(|cut| unit.start() < *cut && *cut < unit.end());
             if cuts.is_empty() {
+                cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
+                cuts.sort_unstable();
+                cuts.dedup();
+            }
+            let first = cuts.partition_point(|cut| *cut <= unit.start());
+            let inside = cuts.iter().skip(first).copied();
+            let mut inside = inside.take_while(|cut| *cut < unit.end()).peekable();
+            if inside.peek().is_none() {
                 self.failed(&error);
                 continue;
             }
-            cuts.sort_unstable();
-            cuts.dedup();
             let mut rest = Some(unit);
-            for cut in cuts.iter().copied().chain([unit.end()]) {
+            for cut in inside.chain([unit.end()]) {
                 let (part, after) = rest.map_or((None, None), |rest| rest.cut(cut));
                 rest = after;
                 let Some(part) = part.filter(|_| !self.cancelled()) else {
-                    return;
+                    break;
                 };
                 match self.ram.zero(part, by) {
-                    Ok(proof) => self.count(proof, zeroed),
+                    Ok(proof) => {
+                        done.add(&proof);
+                        zeroed.push(proof);
+                    }
                     Err(error) => self.failed(&error),
                 }
             }
         }
+        done
     }
 
     /// Gives the whole backing pages in `ranges` back; returns the bytes.
@@ -196,19 +224,19 @@ impl HostWork<'_> {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    fn count(&self, proof: Zeroed, zeroed: &mut Vec<Zeroed>) {
-        let len = proof.range().len();
-        self.counters.add(|c| &mut c.zeroed_bytes, len);
-        let released = proof.released().min(len);
-        self.counters.add(|c| &mut c.released_bytes, released);
-        zeroed.push(proof);
-    }
-
     fn failed(&self, error: &ZeroError) {
         match error {
             ZeroError::NotRam(_) => self.counters.add(|c| &mut c.not_ram, 1),
             ZeroError::Host { .. } => self.counters.add(|c| &mut c.zero_failures, 1),
         }
         self.log.warn(format_args!("{error}"));
+    }
+}
+
+impl Done {
+    fn add(&mut self, proof: &Zeroed) {
+        let len = proof.range().len();
+        self.zeroed = self.zeroed.saturating_add(len);
+        self.released = self.released.saturating_add(proof.released().min(len));
     }
 }

@@ -3,7 +3,10 @@
 use std::io;
 
 use super::device::BalloonSpec;
-use super::spec::{DEFLATE_ON_OOM, DEVICE_INIT_REPORTED, NAMES, PAGE_REPORTING};
+use super::spec::{
+    DEFLATE_ON_OOM, DEVICE_INIT_ON_INFLATE, DEVICE_INIT_REPORTED, MUST_TELL_HOST, NAMES,
+    PAGE_REPORTING,
+};
 use crate::virtio::device::Refused;
 use crate::virtio::features::{Features, RING_EVENT_IDX, VERSION_1};
 
@@ -22,11 +25,16 @@ pub(crate) fn offered(spec: &BalloonSpec) -> io::Result<Features> {
     if spec.device_init_reported && spec.on_report.zero_by().is_none() {
         return unsound("device_init_reported needs an on_report that zeroes, not keep");
     }
+    if spec.device_init_on_inflate && spec.on_inflate.zero_by().is_none() {
+        return unsound("device_init_on_inflate needs an on_inflate that zeroes, not keep");
+    }
     Ok(VERSION_1
         .with(RING_EVENT_IDX)
+        .with_if(MUST_TELL_HOST, spec.must_tell_host)
         .with_if(DEFLATE_ON_OOM, spec.deflate_on_oom)
         .with_if(PAGE_REPORTING, spec.reporting)
-        .with_if(DEVICE_INIT_REPORTED, spec.device_init_reported))
+        .with_if(DEVICE_INIT_REPORTED, spec.device_init_reported)
+        .with_if(DEVICE_INIT_ON_INFLATE, spec.device_init_on_inflate))
 }
 
 /// Whether the device can work with what the driver accepts of `offered`.

@@ -73,6 +73,11 @@ impl<'a> PfnStream<'a> {
         })
     }
 
+    /// Whole page numbers that are still to be read.
+    pub(crate) fn numbers(&self) -> u64 {
+        self.left / PFN_BYTES as u64
+    }
+
     /// Bytes beyond the limit.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped

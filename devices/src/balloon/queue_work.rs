@@ -1,19 +1,22 @@
 //! Each chain to the handler of its queue.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 
+use super::balloon_pages::{BalloonPages, Completes};
 use super::counters::Counters;
-use super::device::Reclaim;
+use super::device::{BalloonSpec, Reclaim};
 use super::driver_view::Agreed;
-use super::guest_inflates::GuestInflates;
+use super::guest_inflates::{GuestInflates, OnInflate, Surroundings};
 use super::guest_may_skip::UsedLength;
+use super::guest_range::{self, GuestRange};
 use super::guest_reports::GuestReports;
 use super::host_zeroes::{HostWork, ZeroGuestRange};
 use super::queue_map::QueueRole;
-use super::spec::{DEVICE_INIT_REPORTED, PFN_SHIFT};
+use super::spec::{DEVICE_INIT_ON_INFLATE, DEVICE_INIT_REPORTED, MUST_TELL_HOST, PFN_SHIFT};
 use crate::virtio::chain::{Buffer, Malformed};
 use crate::virtio::drain_queue::QueueWork;
 use crate::virtio::log_budget::LogBudget;
@@ -21,6 +24,7 @@ use crate::virtio::log_budget::LogBudget;
 /// The queues' side of the device: everything that touches guest memory.
 pub(crate) struct BalloonWork {
     on_report: Reclaim,
+    on_inflate: Reclaim,
     memory: GuestMemoryMmap,
     /// Size of guest RAM in 4 KiB pages.
     guest_pages: u64,
@@ -29,6 +33,10 @@ pub(crate) struct BalloonWork {
     log: Arc<LogBudget>,
     reports: GuestReports,
     inflates: GuestInflates,
+    /// Where the device writes by itself: ascending and disjoint.
+    used_rings: Vec<GuestRange>,
+    /// The driver whose pages are in the balloon.
+    activation: u64,
 }
 
 /// Size of guest RAM in 4 KiB pages.
@@ -38,27 +46,56 @@ pub(crate) fn pages_of(memory: &GuestMemoryMmap) -> u64 {
 
 impl BalloonWork {
     /// Work on `memory` with the effects of `ram`.
+    ///
+    /// # Errors
+    /// `InvalidInput` for memory the balloon cannot be counted in.
     pub(crate) fn new(
-        on_report: Reclaim,
+        spec: &BalloonSpec,
         memory: GuestMemoryMmap,
         ram: Arc<dyn ZeroGuestRange>,
         counters: Arc<Counters>,
         log: Arc<LogBudget>,
-    ) -> Self {
-        Self {
-            on_report,
+    ) -> io::Result<Self> {
+        let balloon = BalloonPages::of(&memory, ram.as_ref())?;
+        Ok(Self {
+            on_report: spec.on_report,
+            on_inflate: spec.on_inflate,
             guest_pages: pages_of(&memory),
             memory,
             ram,
             counters,
             log,
             reports: GuestReports::default(),
-            inflates: GuestInflates::default(),
+            inflates: GuestInflates::new(balloon),
+            used_rings: Vec::new(),
+            activation: 0,
+        })
+    }
+
+    /// What an inflate request of this driver may do.
+    fn on_inflate(&self, agreed: &Agreed) -> OnInflate {
+        let has = |feature| agreed.features.contains(feature);
+        OnInflate {
+            reclaim: self.on_inflate,
+            told: has(DEVICE_INIT_ON_INFLATE),
+            may_zero: true,
+            completes: if has(MUST_TELL_HOST) {
+                Completes::WithEarlier
+            } else {
+                Completes::Alone
+            },
         }
     }
 }
 
 impl QueueWork<Agreed> for BalloonWork {
+    fn used_rings(&mut self, rings: &mut dyn Iterator<Item = (u64, u64)>) {
+        let rings = rings.filter_map(|(addr, len)| GuestRange::new(addr, len));
+        self.used_rings.clear();
+        self.used_rings.extend(rings);
+        guest_range::merge(&mut self.used_rings);
+    }
+
     fn handle(
         &mut self,
         agreed: &Agreed,
@@ -72,19 +109,29 @@ impl QueueWork<Agreed> for BalloonWork {
             log: &self.log,
             cancel,
         };
-        let (memory, limit) = (&self.memory, self.guest_pages);
+        if self.activation != agreed.activation {
+            self.activation = agreed.activation;
+            self.inflates.reset();
+        }
+        let memory = &self.memory;
+        let at = Surroundings {
+            memory,
+            limit: self.guest_pages,
+            used_rings: &self.used_rings,
+        };
         let done = match agreed.queues.role(index) {
             Some(QueueRole::Reporting) => {
                 let told = agreed.features.contains(DEVICE_INIT_REPORTED);
                 let reports = &mut self.reports;
-                Ok(reports.handle(chain, self.on_report, told, memory, &host))
+                let rings = &self.used_rings;
+                Ok(reports.handle(chain, self.on_report, told, rings, memory, &host))
             }
             Some(QueueRole::Inflate) => {
-                let done = self.inflates.inflate(chain, memory, limit, &host);
-                done.map(|()| UsedLength::NOTHING)
+                let on_inflate = self.on_inflate(agreed);
+                self.inflates.inflate(chain, on_inflate, at, &host)
             }
             Some(QueueRole::Deflate) => {
-                let done = self.inflates.deflate(chain, memory, limit, &host);
+                let done = self.inflates.deflate(chain, at, &host);
                 done.map(|()| UsedLength::NOTHING)
             }
             // Their features are not offered, so they cannot be ready.
@@ -99,9 +146,17 @@ impl QueueWork<Agreed> for BalloonWork {
     }
 
     fn published(&mut self, agreed: &Agreed, index: usize, used: u32) {
-        if agreed.queues.role(index) == Some(QueueRole::Reporting) {
-            self.counters.add(|c| &mut c.reports, 1);
-            self.counters.add(|c| &mut c.promised_bytes, used.into());
+        match agreed.queues.role(index) {
+            Some(QueueRole::Reporting) => {
+                self.counters.add(|c| &mut c.reports, 1);
+                self.counters.add(|c| &mut c.promised_bytes, used.into());
+            }
+            Some(QueueRole::Inflate) => {
+                let promised = self.inflates.promised();
+                self.counters
+                    .add(|c| &mut c.inflate_promised_pages, promised);
+            }
+            _ => {}
         }
     }
 

@@ -1,5 +1,6 @@
 //! Numbers of the balloon device from the specification (virtio 1.3, 5.5) and
-//! from the proposal for DEVICE_INIT_REPORTED (virtio-spec issue 244).
+//! from the proposals for DEVICE_INIT_REPORTED and DEVICE_INIT_ON_INFLATE
+//! (virtio-spec issues 244 and 242).
 
 use crate::virtio::features::{Features, RING_EVENT_IDX, VERSION_1};
 
@@ -11,6 +12,9 @@ pub(crate) const PFN_SHIFT: u32 = 12;
 /// Bytes of one page number: a 32-bit little-endian word (5.5.6.1).
 pub(crate) const PFN_BYTES: usize = 4;
 
+/// The driver waits for the answer to a deflate request before it uses a page
+/// again (5.5.3).
+pub(crate) const MUST_TELL_HOST: Features = Features::bit(0);
 /// Statistics queue (5.5.3).
 pub(crate) const STATS_VQ: Features = Features::bit(1);
 /// The guest may deflate by itself when it runs out of memory.
@@ -21,12 +25,17 @@ pub(crate) const FREE_PAGE_HINT: Features = Features::bit(3);
 pub(crate) const PAGE_REPORTING: Features = Features::bit(5);
 /// Reported pages read zero up to the used length (virtio-spec issue 244).
 pub(crate) const DEVICE_INIT_REPORTED: Features = Features::bit(6);
+/// Inflate requests end in a bitmap for the device to write: which of their
+/// pages read zero until they are deflated (virtio-spec issue 242).
+pub(crate) const DEVICE_INIT_ON_INFLATE: Features = Features::bit(7);
 
 /// Every feature bit this device may offer, by name.
-pub(crate) const NAMES: [(Features, &str); 5] = [
+pub(crate) const NAMES: [(Features, &str); 7] = [
+    (MUST_TELL_HOST, "MUST_TELL_HOST"),
     (DEFLATE_ON_OOM, "DEFLATE_ON_OOM"),
     (PAGE_REPORTING, "PAGE_REPORTING"),
     (DEVICE_INIT_REPORTED, "DEVICE_INIT_REPORTED"),
+    (DEVICE_INIT_ON_INFLATE, "DEVICE_INIT_ON_INFLATE"),
     (RING_EVENT_IDX, "RING_EVENT_IDX"),
     (VERSION_1, "VERSION_1"),
 ];

@@ -11,15 +11,20 @@ use super::chain::{self, Buffer, Malformed};
 use super::device::VirtioDevice;
 use super::mmio_registers as reg;
 use super::mmio_transport::MmioTransport;
-use super::queue_slot;
+use super::queue_slot::{self, QueueSlot};
 
 /// Chains completed at most before the driver is interrupted and other queues
 /// get their turn: what Linux puts into one page report.
 const CHAINS_PER_BATCH: usize = 32;
 
 /// What a device does with the chains of its queues. Called on the worker's
-/// thread, with nothing locked.
+/// thread, with nothing locked but where it says so.
 pub(crate) trait QueueWork<A> {
+    /// Takes note of where the device writes by itself from now on, whatever a
+    /// chain asks: address and length in bytes of the used ring of each ready
+    /// queue. Called before each batch, with the registers locked.
+    fn used_rings(&mut self, rings: &mut dyn Iterator<Item = (u64, u64)>);
+
     /// Does what the chain of queue `index` asks and returns its used length.
     /// Must look at `cancel` between units of work and return at once, with
     /// anything, when it is set: the result is then dropped.
@@ -65,6 +70,7 @@ pub(crate) fn drain<D: VirtioDevice>(
     let Some((mut session, active)) = Session::begin(transport, index) else {
         return false;
     };
+    session.note_used_rings(work);
     if session.suppress_kicks().is_none() {
         return false;
     }
@@ -112,6 +118,12 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
             published: false,
         };
         Some((session, active))
+    }
+
+    fn note_used_rings(&self, work: &mut impl QueueWork<D::Active>) {
+        let mut state = self.transport.lock();
+        let queues = state.slots.iter_mut().filter_map(QueueSlot::queue_mut);
+        work.used_rings(&mut queues.map(|queue| queue_slot::used_ring(queue)));
     }
 
     /// Runs one step on the ring under the lock. `None` if the queue is no

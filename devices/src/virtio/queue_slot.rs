@@ -86,6 +86,12 @@ impl Area {
     }
 }
 
+/// Address and length in bytes of the area the device writes to.
+pub(crate) fn used_ring(queue: &Queue) -> (u64, u64) {
+    let [_, _, used] = areas(queue);
+    used
+}
+
 /// Address and length in bytes of the three areas of a queue.
 pub(crate) fn areas(queue: &Queue) -> [(u64, u64); 3] {
     let size = u64::from(queue.size());

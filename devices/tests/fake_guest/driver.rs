@@ -210,6 +210,20 @@ impl<'a> Driver<'a> {
         self.submit(queue, &[super::readable(super::SCRATCH, len)])
     }
 
+    /// Inflates pages in one request that ends in a bitmap of `room` bytes;
+    /// returns the used length and those bytes, which held 0xcc before.
+    pub fn inflate_for_bitmap(&mut self, pfns: &[u32], room: u32) -> (u32, Vec<u8>) {
+        let len = self.machine.put_pfns(super::SCRATCH, pfns);
+        let bitmap = super::BITMAP..super::BITMAP + u64::from(room);
+        self.machine.fill(bitmap.clone(), 0xcc);
+        let chain = [
+            super::readable(super::SCRATCH, len),
+            super::writable(super::BITMAP, room),
+        ];
+        let used = self.submit(Queue::Inflate, &chain);
+        (used, self.machine.bytes(bitmap))
+    }
+
     /// Returns when the worker has nothing left to do on the other queues and
     /// raised all interrupts for them. Uses up the deflate queue, on which no
     /// interrupts are wanted from then on.

@@ -9,7 +9,6 @@ use devices::balloon::host_zeroes::{ZeroBy, ZeroError, ZeroGuestRange, Zeroed};
 use devices::interrupt::Interrupt;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-use super::HUGE;
 use super::machine::LONG;
 
 /// Counts interrupts.
@@ -38,9 +37,11 @@ pub enum Call {
     Release(GuestRange),
 }
 
-/// Guest RAM on pages of 2 MiB that can really be zeroed, and made to fail.
+/// Guest RAM that can really be zeroed, and made to fail.
 pub struct FakeRam {
     memory: GuestMemoryMmap,
+    /// Bytes of a backing page.
+    page: u64,
     failing: Mutex<Vec<GuestRange>>,
     absent: Mutex<Vec<GuestRange>>,
     calls: Mutex<Vec<Call>>,
@@ -51,9 +52,10 @@ pub struct FakeRam {
 }
 
 impl FakeRam {
-    pub fn new(memory: GuestMemoryMmap) -> Self {
+    pub fn new(memory: GuestMemoryMmap, page: u64) -> Self {
         Self {
             memory,
+            page,
             failing: Mutex::default(),
             absent: Mutex::default(),
             calls: Mutex::default(),
@@ -63,7 +65,8 @@ impl FakeRam {
         }
     }
 
-    /// Every call that touches `range` fails from now on, having made a mess.
+    /// Every call that touches `range` fails from now on, having zeroed half of
+    /// what it was asked for.
     pub fn fail(&self, range: GuestRange) {
         self.failing.lock().unwrap().push(range);
     }
@@ -111,16 +114,16 @@ impl FakeRam {
         }
         let failing = self.failing.lock().unwrap();
         if failing.iter().any(|bad| overlap(*bad, range)) {
-            self.memory.write_slice(&vec![0x5a; len], start).unwrap();
+            self.memory.write_slice(&vec![0; len / 2], start).unwrap();
             return Err(ZeroError::Host { range, errno: 22 });
         }
         Ok(())
     }
 
     /// Bytes of the whole backing pages inside `range`.
-    fn whole_pages(range: GuestRange) -> (u64, u64) {
-        let first = range.start().next_multiple_of(HUGE);
-        let len = (range.end() - range.end() % HUGE).saturating_sub(first);
+    fn whole_pages(&self, range: GuestRange) -> (u64, u64) {
+        let first = range.start().next_multiple_of(self.page);
+        let len = (range.end() - range.end() % self.page).saturating_sub(first);
         (first, len)
     }
 }
@@ -130,6 +133,10 @@ fn overlap(a: GuestRange, b: GuestRange) -> bool {
 }
 
 impl ZeroGuestRange for FakeRam {
+    fn page_size(&self, _region: u64) -> u64 {
+        self.page
+    }
+
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
         self.begin(Call::Zero(range, by), range)?;
         let zeros = vec![0; range.len() as usize];
@@ -137,7 +144,7 @@ impl ZeroGuestRange for FakeRam {
             .write_slice(&zeros, GuestAddress(range.start()))
             .unwrap();
         let released = match by {
-            ZeroBy::Discarding => Self::whole_pages(range).1,
+            ZeroBy::Discarding => self.whole_pages(range).1,
             ZeroBy::Writing => 0,
         };
         Ok(Zeroed::vouch(range, released))
@@ -145,7 +152,7 @@ impl ZeroGuestRange for FakeRam {
 
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
         self.begin(Call::Release(range), range)?;
-        let (first, len) = Self::whole_pages(range);
+        let (first, len) = self.whole_pages(range);
         let zeros = vec![0; len as usize];
         self.memory.write_slice(&zeros, GuestAddress(first)).ok();
         Ok(len)

@@ -9,7 +9,7 @@ use devices::balloon::guest_range::GuestRange;
 use devices::mmio_bus::BusDevice;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::{FakeLine, FakeRam, HIGH, LOW};
+use super::{FakeLine, FakeRam, HIGH, HUGE, LOW};
 
 /// Nothing a test waits for takes this long.
 pub const LONG: Duration = Duration::from_secs(20);
@@ -41,8 +41,13 @@ impl Machine {
     }
 
     pub fn with_memory(spec: BalloonSpec, regions: &[(GuestAddress, usize)]) -> Self {
+        Self::with_pages(spec, regions, HUGE)
+    }
+
+    /// Guest RAM on backing pages of `page` bytes.
+    pub fn with_pages(spec: BalloonSpec, regions: &[(GuestAddress, usize)], page: u64) -> Self {
         let memory = GuestMemoryMmap::from_ranges(regions).unwrap();
-        let ram = Arc::new(FakeRam::new(memory.clone()));
+        let ram = Arc::new(FakeRam::new(memory.clone(), page));
         let line = Arc::new(FakeLine::default());
         let balloon = Balloon::new(spec, memory.clone(), ram.clone(), line.clone()).unwrap();
         let mmio = balloon.mmio();

@@ -12,9 +12,11 @@ pub use machine::{Machine, reporting_spec};
 pub use ring::{Buf, Ring, readable, writable};
 
 /// Feature bits as masks (virtio 1.3, 5.5.3 and 6).
+pub const MUST_TELL_HOST: u64 = 1;
 pub const DEFLATE_ON_OOM: u64 = 1 << 2;
 pub const PAGE_REPORTING: u64 = 1 << 5;
 pub const DEVICE_INIT_REPORTED: u64 = 1 << 6;
+pub const DEVICE_INIT_ON_INFLATE: u64 = 1 << 7;
 pub const EVENT_IDX: u64 = 1 << 29;
 pub const VERSION_1: u64 = 1 << 32;
 
@@ -28,5 +30,7 @@ pub const LOW: std::ops::Range<u64> = 0..(16 << 20);
 pub const HIGH: std::ops::Range<u64> = (32 << 20)..(48 << 20);
 /// Where requests put what they pass (page numbers).
 pub const SCRATCH: u64 = 0x8_0000;
+/// Where inflate requests have their bitmap.
+pub const BITMAP: u64 = 0x18_0000;
 /// The first huge page that holds neither rings nor scratch.
 pub const FREE: u64 = HUGE;

@@ -60,19 +60,28 @@ impl<'a> Piece<'a> {
     }
 
     /// The pieces that make up `range`, or `None` if any byte of it is not RAM.
-    pub(super) fn of_range(memory: &'a GuestMemoryMmap, range: GuestRange) -> Option<Vec<Self>> {
-        let mut pieces = Vec::new();
-        let mut at = range.start();
-        while at < range.end() {
+    pub(super) fn of_range(
+        memory: &'a GuestMemoryMmap,
+        range: GuestRange,
+    ) -> Option<impl Iterator<Item = Self>> {
+        let from = move |at: u64| {
             let region = memory.find_region(GuestAddress(at))?;
             let base = region.start_addr().0;
             let start = usize::try_from(at - base).ok()?;
             let end = usize::try_from(range.end() - base).unwrap_or(usize::MAX);
             let piece = Self::whole(region).part(start, end)?;
-            at = base + piece.end as u64;
-            pieces.push(piece);
+            Some((piece, base + piece.end as u64))
+        };
+        let mut at = range.start();
+        while at < range.end() {
+            (_, at) = from(at)?;
         }
-        Some(pieces)
+        let mut at = range.start();
+        Some(std::iter::from_fn(move || {
+            let (piece, end) = from(at)?;
+            at = end;
+            Some(piece)
+        }))
     }
 
     /// What lies in `start..end` of it (offsets into the region), or `None` if

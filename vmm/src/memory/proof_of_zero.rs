@@ -55,6 +55,10 @@ pub(super) struct GuestRamZeroer {
 }
 
 impl ZeroGuestRange for GuestRamZeroer {
+    fn page_size(&self, _region: u64) -> u64 {
+        self.backing.page as u64
+    }
+
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
         let released = self.in_pieces(range, |piece| match by {
             ZeroBy::Discarding => self.zero_by_discarding(piece),
@@ -101,7 +105,6 @@ impl GuestRamZeroer {
     ) -> Result<u64, ZeroError> {
         Piece::of_range(&self.memory, range)
             .ok_or(ZeroError::NotRam(range))?
-            .into_iter()
             .try_fold(0, |sum, piece| act(piece).map(|bytes| sum + bytes))
             .map_err(|error| ZeroError::Host {
                 range,
