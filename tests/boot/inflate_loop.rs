@@ -17,8 +17,8 @@ const BIT_7: u8 = 7;
 /// afterwards was made to. Nothing is reported: what is skipped left the balloon
 /// before. The verifier reads all of that.
 const STEPS: &str = "verify=on wait_balloon=512M balloon=unbind \
-     dirty=800M,thp balloon=bind wait_balloon=512M balloon=unbind populate=800M,thp,check \
-     dirty=800M,thp balloon=bind wait_balloon=512M balloon=unbind populate=800M,small,check";
+     dirty=880M,thp balloon=bind wait_balloon=512M balloon=unbind populate=880M,thp,check \
+     dirty=880M,thp balloon=bind wait_balloon=512M balloon=unbind populate=880M,small,check";
 
 /// A row of the table: what backs the guest, and where the zeroing is done.
 #[derive(Clone, Copy)]
@@ -78,8 +78,24 @@ pub(crate) fn cases() -> Vec<Case> {
         "inflate::deflates_rather_than_kill",
         deflates_rather_than_kill,
     ));
+    cases.push(Case::new(
+        "inflate::a_host_that_lies_is_caught",
+        a_liar_is_caught,
+    ));
+    for (name, parameter, bit7) in BOOT_PARAMETERS {
+        cases.push(Case::new(format!("inflate::{name}"), |lab| {
+            boot_parameter(lab, parameter, *bit7)
+        }));
+    }
     cases
 }
+
+/// Parameters of the guest's kernel, and whether it negotiates bit 7 with them.
+const BOOT_PARAMETERS: &[(&str, &str, bool)] = &[
+    ("off_at_boot_is_not_negotiated", "page_zeroed.off=1", false),
+    ("init_on_free_is_negotiated", "init_on_free=1", true),
+    ("init_on_alloc_is_negotiated", "init_on_alloc=1", true),
+];
 
 impl Row {
     fn run(&self, lab: &Lab, steps: &str, sets: &[&str]) -> Result<Ran, Failure> {
@@ -181,6 +197,56 @@ fn deflates_rather_than_kill(lab: &Lab) -> Result<(), Failure> {
     assert!(deflated > 0, "{pressure}");
     let zero = count(vmstat, "balloon_deflate_zeroed")?;
     assert!(zero * 100 >= deflated * 95, "{zero} of {pressure}");
+    assert_eq!(ran.lines("exit")[0].line["pgzero_bad"], 0);
+    Ok(())
+}
+
+/// The device claims zero and zeroes nothing: the verifier counts it, the guest's
+/// programs see zeros all the same, and the run says so in its exit code.
+fn a_liar_is_caught(lab: &Lab) -> Result<(), Failure> {
+    let steps = "verify=on wait_balloon=512M balloon=unbind dirty=880M,thp balloon=bind \
+                 wait_balloon=512M balloon=unbind populate=600M,thp,check";
+    let sets = [
+        "memory.size=1G",
+        TARGET,
+        "balloon.reporting=false",
+        "balloon.device_init_on_inflate=true",
+    ];
+    let mut config = lab.config(steps, &sets)?;
+    config.balloon.lie_about_zero = true;
+    let ran = lab.run_config(&config)?;
+    ran.exits(69)?;
+    let populate = &ran.lines("populate")[0].line;
+    assert_eq!(
+        populate["check"]["nonzero_bytes"], 0,
+        "the guest must see zeros: {populate}"
+    );
+    assert!(count(&ran.lines("exit")[0].line, "pgzero_bad")? > 0);
+    Ok(())
+}
+
+fn boot_parameter(lab: &Lab, parameter: &str, bit7: bool) -> Result<(), Failure> {
+    let sets = [
+        "memory.size=1G",
+        TARGET,
+        "balloon.reporting=false",
+        "balloon.device_init_on_inflate=true",
+    ];
+    let steps = "verify=on wait_balloon=512M balloon=unbind populate=600M,thp,check";
+    let mut config = lab.config(steps, &sets)?;
+    config.kernel.cmdline = format!("{parameter} {}", config.kernel.cmdline);
+    let ran = lab.run_config(&config)?;
+    ran.exits(0)?;
+    assert_eq!(negotiated(&ran.lines("init")[0].line["balloon"])?, bit7);
+    let vmstat = &ran.lines("balloon")[0].line["vmstat"];
+    assert_eq!(
+        count(vmstat, "balloon_deflate_zeroed")? > 0,
+        bit7,
+        "{vmstat}"
+    );
+    let populate = &ran.lines("populate")[0].line;
+    assert_eq!(count(populate, "pages_skipped")? > 0, bit7, "{populate}");
+    assert_eq!(populate["check"]["nonzero_bytes"], 0, "{populate}");
     assert_eq!(ran.lines("exit")[0].line["pgzero_bad"], 0);
     Ok(())
 }

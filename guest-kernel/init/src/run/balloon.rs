@@ -76,7 +76,7 @@ fn write_binding(binding: Binding) -> Result<(), StepError> {
     kernel_file::write(Path::new(DRIVER).join(file), device)
 }
 
-/// Binds and unbinds the driver at random, and leaves it bound.
+/// Binds and unbinds the driver in turn, and leaves it bound.
 #[derive(Debug, Default)]
 pub(crate) struct Rebinder {
     bound: bool,

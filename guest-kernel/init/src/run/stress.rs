@@ -95,7 +95,6 @@ pub(crate) fn stress(
 /// Flushes, compacts, drops caches and perhaps binds or unbinds each second;
 /// returns how many flushes.
 fn disturb(deadline: Instant, mut rebinder: Option<&mut Rebinder>) -> Result<u64, StepError> {
-    let mut random = Random(1);
     let mut flushes = 0;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -111,11 +110,9 @@ fn disturb(deadline: Instant, mut rebinder: Option<&mut Rebinder>) -> Result<u64
         }
         settings::compact()?;
         settings::drop_caches()?;
+        // Last: the balloon that was bound a round ago was compacted just now.
         if let Some(rebinder) = &mut rebinder {
-            // Not every time: a full balloon is to be compacted as well.
-            if random.below(2) == 0 {
-                rebinder.toggle()?;
-            }
+            rebinder.toggle()?;
         }
     }
 }

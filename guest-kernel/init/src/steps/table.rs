@@ -185,7 +185,7 @@ pub(crate) const STEPS: &[StepSpec] = &[
     row!(
         "stress",
         "stress=THREADS,SIZE,SECONDS[,balloon]",
-        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second; with `balloon` its driver is also unbound and bound at random",
+        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second; with `balloon` its driver is also unbound and bound in turn",
         stress
     ),
     row!(
