@@ -14,12 +14,15 @@
 mod fake_guest;
 
 mod absent_memory;
+mod balloon_model;
 mod features_and_init;
 mod hostile_guest;
+mod hostile_inflate;
 mod inflate_and_deflate;
 mod init_on_inflate;
 mod mmio_bus;
 mod new_bits;
+mod own_writes;
 mod page_reporting;
 mod reset;
 mod serial_port;

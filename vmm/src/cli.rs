@@ -13,7 +13,7 @@ const VERSION: &str = concat!(
     "\nhosts:    native (KVM), emulated (QEMU)",
     "\nbackings: hugetlb 2M, hugetlb 1G, thp, pages",
     "\nkernels:  bzImage, ELF with PVH entry",
-    "\nballoon:  free page reporting, DEVICE_INIT_REPORTED, DEFLATE_ON_OOM",
+    "\nballoon:  free page reporting, DEVICE_INIT_REPORTED, DEVICE_INIT_ON_INFLATE,\n          MUST_TELL_HOST, DEFLATE_ON_OOM",
 );
 
 /// Boot a Linux guest on huge pages, zero what it reports free, and spare it the clearing.

@@ -151,3 +151,135 @@ impl Region {
         (end <= self.pages).then_some(start..end)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balloon::host_zeroes::{ZeroBy, ZeroError, Zeroed};
+    use vm_memory::GuestAddress;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    /// Backing pages of a size; nothing else is asked of it here.
+    struct OnPages(u64);
+
+    impl ZeroGuestRange for OnPages {
+        fn page_size(&self, _region: u64) -> u64 {
+            self.0
+        }
+        fn zero(&self, range: GuestRange, _by: ZeroBy) -> Result<Zeroed, ZeroError> {
+            Err(ZeroError::NotRam(range))
+        }
+        fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
+            Err(ZeroError::NotRam(range))
+        }
+        fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
+            Err(ZeroError::NotRam(range))
+        }
+    }
+
+    /// A balloon over regions of (start, length), which are mapped and never
+    /// touched.
+    fn balloon(regions: &[(u64, u64)], page_size: u64) -> io::Result<BalloonPages> {
+        let regions = regions.iter();
+        let regions: Vec<_> = regions
+            .map(|(start, len)| (GuestAddress(*start), usize::try_from(*len).unwrap()))
+            .collect();
+        let memory = GuestMemoryMmap::from_ranges(&regions).unwrap();
+        BalloonPages::of(&memory, &OnPages(page_size))
+    }
+
+    fn pfns(range: Range<u64>) -> Vec<u32> {
+        let numbers = range.start / PAGE..range.end / PAGE;
+        numbers.map(|pfn| u32::try_from(pfn).unwrap()).collect()
+    }
+
+    /// The backing pages that are completed, as ranges of addresses.
+    fn put_in(balloon: &mut BalloonPages, pfns: &[u32], completes: Completes) -> Vec<Range<u64>> {
+        let mut whole = Vec::new();
+        balloon.put_in(pfns, completes, &mut whole);
+        whole.iter().map(|w| w.start()..w.end()).collect()
+    }
+
+    #[test]
+    fn i15_a_1g_page_is_whole_with_the_last_of_its_262144_pages() {
+        use Completes::WithEarlier;
+        let mut balloon = balloon(&[(0, 2 * GIB), (4 * GIB, GIB)], GIB).unwrap();
+        let mut pages = pfns(GIB..2 * GIB);
+        assert_eq!(pages.len(), 262_144);
+        let last = pages.remove(99_999);
+        for part in pages.chunks(65_536).rev() {
+            assert!(put_in(&mut balloon, part, WithEarlier).is_empty());
+        }
+        assert_eq!(put_in(&mut balloon, &[last], WithEarlier), [GIB..2 * GIB]);
+        assert!(
+            put_in(&mut balloon, &[last], WithEarlier).is_empty(),
+            "not new"
+        );
+        balloon.take_out(&[last]);
+        assert_eq!(put_in(&mut balloon, &[last], WithEarlier), [GIB..2 * GIB]);
+        balloon.clear();
+        assert!(put_in(&mut balloon, &[last], WithEarlier).is_empty());
+    }
+
+    #[test]
+    fn i15_one_bit_for_each_page_is_all_it_takes() {
+        let balloon = balloon(&[(0, 2 * GIB), (4 * GIB, GIB)], 2 * MIB).unwrap();
+        let regions = balloon.regions.iter();
+        let bytes: usize = regions.map(|(_, inside)| inside.as_slice().len() * 8).sum();
+        assert_eq!(bytes, 3 * 32 << 10);
+    }
+
+    #[test]
+    fn pages_of_several_regions_and_of_none_are_told_apart() {
+        use Completes::{Alone, WithEarlier};
+        for completes in [Alone, WithEarlier] {
+            let regions = [(0, 4 * MIB), (8 * MIB, 4 * MIB)];
+            let mut balloon = balloon(&regions, 2 * MIB).unwrap();
+            let all = pfns(MIB..16 * MIB);
+            let whole = [2 * MIB..4 * MIB, 8 * MIB..10 * MIB, 10 * MIB..12 * MIB];
+            assert_eq!(put_in(&mut balloon, &all, completes), whole);
+            balloon.take_out(&all);
+            for (pfn, is_ram) in [(0, true), (1023, true), (1024, false), (u32::MAX, false)] {
+                assert_eq!(balloon.is_ram(pfn), is_ram, "{pfn}");
+            }
+            assert!(put_in(&mut balloon, &[1024, u32::MAX], completes).is_empty());
+        }
+    }
+
+    #[test]
+    fn i05_a_page_is_completed_by_its_last_piece_or_by_all_at_once() {
+        for (completes, with_earlier) in [(Completes::Alone, 0), (Completes::WithEarlier, 1)] {
+            let mut balloon = balloon(&[(0, 4 * MIB)], 2 * MIB).unwrap();
+            let page = pfns(0..2 * MIB);
+            assert!(put_in(&mut balloon, &page[..511], completes).is_empty());
+            let whole = put_in(&mut balloon, &page[511..], completes);
+            assert_eq!(whole.len(), with_earlier, "{completes:?}");
+            assert_eq!(put_in(&mut balloon, &page, completes), [0..2 * MIB]);
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_region_that_is_no_whole_page_is_never_completed() {
+        let mut balloon = balloon(&[(0, 3 * MIB)], 2 * MIB).unwrap();
+        let whole = put_in(&mut balloon, &pfns(0..3 * MIB), Completes::WithEarlier);
+        assert_eq!(whole, [0..2 * MIB]);
+    }
+
+    #[test]
+    fn memory_that_cannot_be_counted_is_refused() {
+        for (start, len, page_size) in [
+            (0, 4 * MIB, 0),
+            (0, 4 * MIB, 2048),
+            (0, 4 * MIB, 3 * 4096),
+            (0, 4096 + 512, 4096),
+            (MIB, 4 * MIB, 2 * MIB),
+        ] {
+            let refused = balloon(&[(start, len)], page_size).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+            let sizes = format!("{page_size:#x}");
+            assert!(refused.to_string().contains(&sizes), "{refused}");
+        }
+    }
+}

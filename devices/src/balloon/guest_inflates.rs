@@ -174,8 +174,8 @@ impl GuestInflates {
                 host.zero(whole, by, scratch, &mut self.zeroed).released
             }
             Reclaim::Discard => {
-                guest_range::merge(&mut self.whole);
-                host.release(&self.whole)
+                let Self { whole, scratch, .. } = self;
+                host.release(whole, scratch)
             }
             Reclaim::Zero | Reclaim::Keep => 0,
         };
@@ -267,4 +267,95 @@ fn is_zeroed(page: GuestRange, zeroed: &[Zeroed]) -> bool {
 
 fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::balloon::counters::Counters;
+    use crate::balloon::host_zeroes::{ZeroError, ZeroGuestRange};
+    use crate::virtio::log_budget::LogBudget;
+    use std::sync::atomic::AtomicBool;
+    use vm_memory::{Bytes, GuestAddress};
+
+    const HUGE: u64 = 2 << 20;
+    const NUMBERS: u64 = HUGE;
+    const BITMAP: u64 = HUGE + 0x1000;
+
+    /// Memory that can only go back whole; zeroing it fails the test.
+    struct OnlyReleased;
+
+    impl ZeroGuestRange for OnlyReleased {
+        fn page_size(&self, _region: u64) -> u64 {
+            HUGE
+        }
+        fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
+            panic!("{range:x?} was zeroed, {by:?}");
+        }
+        fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {
+            Ok(range.len())
+        }
+        fn make_present(&self, _range: GuestRange) -> Result<(), ZeroError> {
+            Ok(())
+        }
+    }
+
+    /// Where free pages hold another value than zero, whole backing pages may
+    /// go back (the driver fills them again), and that is all.
+    #[test]
+    fn p02_p03_without_leave_to_zero_pages_are_only_discarded_and_no_bit_is_set() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 4 << 20)]).unwrap();
+        let numbers: Vec<u8> = (0..512_u32).flat_map(u32::to_le_bytes).collect();
+        memory.write_slice(&numbers, GuestAddress(NUMBERS)).unwrap();
+        for (reclaim, told) in [
+            (Reclaim::Discard, true),
+            (Reclaim::Discard, false),
+            (Reclaim::Zero, true),
+            (Reclaim::Zero, false),
+        ] {
+            let (counters, log) = (Counters::default(), LogBudget::new());
+            let host = HostWork {
+                ram: &OnlyReleased,
+                counters: &counters,
+                log: &log,
+                cancel: &AtomicBool::new(false),
+            };
+            let on_inflate = OnInflate {
+                reclaim,
+                told,
+                may_zero: false,
+                completes: Completes::WithEarlier,
+            };
+            let at = Surroundings {
+                memory: &memory,
+                limit: 1024,
+                used_rings: &[],
+            };
+            memory
+                .write_slice(&[0xcc; 64], GuestAddress(BITMAP))
+                .unwrap();
+            let buffer = |addr, len, writable| Buffer {
+                addr,
+                len,
+                writable,
+            };
+            let chain = [buffer(NUMBERS, 2048, false), buffer(BITMAP, 64, true)];
+            let balloon = BalloonPages::of(&memory, &OnlyReleased).unwrap();
+            let mut inflates = GuestInflates::new(balloon);
+            let used = inflates.inflate(&chain, on_inflate, at, &host).unwrap();
+            let (len, contents) = if told { (64, 0) } else { (0, 0xcc) };
+            assert_eq!(used.bytes(), len, "{reclaim:?}, told: {told}");
+            let mut bitmap = [1; 64];
+            memory
+                .read_slice(&mut bitmap, GuestAddress(BITMAP))
+                .unwrap();
+            assert_eq!(bitmap, [contents; 64], "{reclaim:?}, told: {told}");
+            assert_eq!(inflates.promised(), 0);
+            let counted = counters.snapshot();
+            let released = if reclaim == Reclaim::Discard { HUGE } else { 0 };
+            assert_eq!(counted.inflate_released_bytes, released);
+            assert_eq!(counted.inflate_zeroed_bytes, 0);
+            assert_eq!(counted.inflated_pages, 512);
+        }
+    }
 }

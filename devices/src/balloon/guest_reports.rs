@@ -5,7 +5,7 @@ use vm_memory::GuestMemoryMmap;
 
 use super::device::Reclaim;
 use super::guest_may_skip::{self, UsedLength};
-use super::guest_range::{self, GuestRange};
+use super::guest_range::GuestRange;
 use super::host_zeroes::{HostWork, Scratch, ZeroBy, Zeroed};
 use crate::virtio::chain::Buffer;
 
@@ -39,8 +39,7 @@ impl GuestReports {
         if !told && by == ZeroBy::Discarding {
             // Nobody learns what reads zero, so clearing what cannot be
             // discarded would be for nothing.
-            guest_range::merge(&mut self.wanted);
-            let released = host.release(&self.wanted);
+            let released = host.release(&self.wanted, &mut self.scratch);
             host.counters.add(|c| &mut c.released_bytes, released);
             // What went back reads zero when it comes again.
             host.counters.add(|c| &mut c.zeroed_bytes, released);

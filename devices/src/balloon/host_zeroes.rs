@@ -142,11 +142,8 @@ pub(crate) struct Done {
 }
 
 impl HostWork<'_> {
-    /// Makes `wanted` read zero: what touches is joined before the call. Where
-    /// that fails, each of the wanted ranges is tried for itself, so that one
-    /// which cannot be zeroed does not take its neighbours along.
-    ///
-    /// `zeroed` gets the proofs: ascending and disjoint.
+    /// Makes `wanted` read zero. `zeroed` gets the proofs: ascending and
+    /// disjoint.
     pub(crate) fn zero(
         &self,
         wanted: &[GuestRange],
@@ -155,6 +152,38 @@ impl HostWork<'_> {
         zeroed: &mut Vec<Zeroed>,
     ) -> Done {
         let mut done = Done::default();
+        self.each_unit(wanted, by, scratch, |unit| {
+            let proof = self.ram.zero(unit, by)?;
+            let len = proof.range().len();
+            done.zeroed = done.zeroed.saturating_add(len);
+            done.released = done.released.saturating_add(proof.released().min(len));
+            zeroed.push(proof);
+            Ok(())
+        });
+        done
+    }
+
+    /// Gives the whole backing pages in `wanted` back; returns the bytes.
+    pub(crate) fn release(&self, wanted: &[GuestRange], scratch: &mut Scratch) -> u64 {
+        let mut released: u64 = 0;
+        self.each_unit(wanted, ZeroBy::Discarding, scratch, |unit| {
+            let bytes = self.ram.release(unit)?;
+            released = released.saturating_add(bytes.min(unit.len()));
+            Ok(())
+        });
+        released
+    }
+
+    /// Calls `act` with the units of `wanted`, ascending: what touches is joined
+    /// before. Where that fails, each of the wanted ranges is tried for itself,
+    /// so that one which cannot be done does not take its neighbours along.
+    fn each_unit(
+        &self,
+        wanted: &[GuestRange],
+        by: ZeroBy,
+        scratch: &mut Scratch,
+        mut act: impl FnMut(GuestRange) -> Result<(), ZeroError>,
+    ) {
         let Scratch { merged, cuts } = scratch;
         cuts.clear();
         merged.clear();
@@ -162,16 +191,9 @@ impl HostWork<'_> {
         guest_range::merge(merged);
         for unit in merged.iter().flat_map(|range| units(*range, by)) {
             if self.cancelled() {
-                break;
+                return;
             }
-            let error = match self.ram.zero(unit, by) {
-                Ok(proof) => {
-                    done.add(&proof);
-                    zeroed.push(proof);
-                    continue;
-                }
-                Err(error) => error,
-            };
+            let Err(error) = act(unit) else { continue };
             if cuts.is_empty() {
                 cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
                 cuts.sort_unstable();
@@ -189,34 +211,13 @@ impl HostWork<'_> {
                 let (part, after) = rest.map_or((None, None), |rest| rest.cut(cut));
                 rest = after;
                 let Some(part) = part.filter(|_| !self.cancelled()) else {
-                    break;
+                    return;
                 };
-                match self.ram.zero(part, by) {
-                    Ok(proof) => {
-                        done.add(&proof);
-                        zeroed.push(proof);
-                    }
-                    Err(error) => self.failed(&error),
+                if let Err(error) = act(part) {
+                    self.failed(&error);
                 }
             }
         }
-        done
-    }
-
-    /// Gives the whole backing pages in `ranges` back; returns the bytes.
-    pub(crate) fn release(&self, ranges: &[GuestRange]) -> u64 {
-        let mut released: u64 = 0;
-        let by = ZeroBy::Discarding;
-        for unit in ranges.iter().flat_map(|range| units(*range, by)) {
-            if self.cancelled() {
-                break;
-            }
-            match self.ram.release(unit) {
-                Ok(bytes) => released = released.saturating_add(bytes.min(unit.len())),
-                Err(error) => self.failed(&error),
-            }
-        }
-        released
     }
 
     /// Whether to stop where we are.
@@ -230,13 +231,5 @@ impl HostWork<'_> {
             ZeroError::Host { .. } => self.counters.add(|c| &mut c.zero_failures, 1),
         }
         self.log.warn(format_args!("{error}"));
-    }
-}
-
-impl Done {
-    fn add(&mut self, proof: &Zeroed) {
-        let len = proof.range().len();
-        self.zeroed = self.zeroed.saturating_add(len);
-        self.released = self.released.saturating_add(proof.released().min(len));
     }
 }

@@ -46,7 +46,7 @@ impl Checker<'_> {
             on_report,
             on_inflate,
             device_init_on_inflate: self.device_init_on_inflate(on_inflate)?,
-            must_tell_host: self.flag("balloon.must_tell_host", false)?,
+            must_tell_host: self.flag("balloon.must_tell_host", true)?,
             statistics: self.flag("balloon.statistics", true)?,
             deflate_on_oom: self.flag("balloon.deflate_on_oom", true)?,
             hinting,

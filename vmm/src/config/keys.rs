@@ -72,7 +72,7 @@ pub static KEYS: &[Key] = &[
     key("balloon.on_report", Takes::Toml, "\"discard\", \"zero\" or \"keep\"", "\"discard\"", &["policy", "report_policy"]),
     key("balloon.on_inflate", Takes::Toml, "\"discard\", \"zero\" or \"keep\"", "\"discard\"", &["inflate_policy"]),
     key("balloon.device_init_on_inflate", Takes::Toml, BOOLEAN, "false", &["init_on_inflate"]),
-    key("balloon.must_tell_host", Takes::Toml, BOOLEAN, "false", &["tell_host"]),
+    key("balloon.must_tell_host", Takes::Toml, BOOLEAN, "true", &["tell_host"]),
     key("balloon.statistics", Takes::Toml, BOOLEAN, "true", &["stats", "stats_polling_interval_s"]),
     key("balloon.deflate_on_oom", Takes::Toml, BOOLEAN, "true", &["oom"]),
     key("balloon.hinting", Takes::Toml, "\"off\", \"count\" or \"discard\"", "\"off\"", &["free_page_hinting", "free_page_hint"]),

@@ -3,8 +3,10 @@
 
 mod absent_memory;
 mod absent_rings;
+mod ballooned;
 mod creating;
 mod guest;
+mod inflating;
 mod pool_guard;
 mod populating;
 mod releasing;
