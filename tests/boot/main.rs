@@ -10,6 +10,7 @@ mod artifacts;
 mod backings;
 mod bad_input;
 mod command_line;
+mod inflate_loop;
 mod lab;
 mod lifecycle;
 mod overcommit;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
     let lab = Arc::new(Lab::new(artifacts));
     let cases = [
         the_loop::cases(),
+        inflate_loop::cases(),
         backings::cases(),
         lifecycle::cases(),
         overcommit::cases(),

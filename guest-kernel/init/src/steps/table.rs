@@ -48,7 +48,21 @@ pub(crate) enum Step {
         bytes: u64,
         /// For how long.
         duration: Duration,
+        /// Bind and unbind the driver of the balloon meanwhile.
+        balloon: bool,
     },
+    /// Wait until the balloon holds exactly this much.
+    WaitBalloon {
+        /// Bytes.
+        bytes: u64,
+        /// Fail after so long.
+        patience: Duration,
+    },
+    /// Bind the driver of the balloon to its device, or unbind it, which
+    /// deflates the balloon.
+    Balloon(Binding),
+    /// Have a process allocate this many bytes, whether they are available or not.
+    Pressure(u64),
     /// Write a text to the console.
     Print(String),
     /// Write this many bytes to the console.
@@ -65,6 +79,15 @@ pub(crate) enum Step {
     Reboot,
     /// End with exit code 0 by power off.
     Poweroff,
+}
+
+/// What becomes of the driver of the balloon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// It takes the device, and inflates to the host's target.
+    Bind,
+    /// It deflates the balloon and leaves the device.
+    Unbind,
 }
 
 /// How much memory of which pages.
@@ -112,6 +135,8 @@ macro_rules! row {
 /// Passes a `flush` without a number may take. The kernel stops at the first
 /// pass that finds nothing, so this is a bound and not a duration.
 const ENOUGH_PASSES: u32 = 1000;
+/// How long `wait_balloon` waits if it is not told.
+const BALLOON_PATIENCE: Duration = Duration::from_secs(60);
 
 /// All words, in the order in which they are documented.
 pub(crate) const STEPS: &[StepSpec] = &[
@@ -172,9 +197,31 @@ pub(crate) const STEPS: &[StepSpec] = &[
     ))),
     row!(
         "stress",
-        "stress=THREADS,SIZE,SECONDS",
-        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second",
+        "stress=THREADS,SIZE,SECONDS[,balloon]",
+        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second; with `balloon` its driver is also unbound and bound in turn",
         stress
+    ),
+    row!(
+        "wait_balloon",
+        "wait_balloon=SIZE[,SECONDS]",
+        "wait until the balloon holds exactly SIZE (or 0), at most SECONDS (60)",
+        wait_balloon
+    ),
+    row!(
+        "balloon",
+        "balloon=bind|unbind",
+        "bind the balloon's driver, which then inflates to the host's target, or unbind it, which deflates all of it first",
+        |arg| Ok(Word::Step(Step::Balloon(match arg {
+            Some("bind") => Binding::Bind,
+            Some("unbind") => Binding::Unbind,
+            _ => return Err("must be bind or unbind".to_owned()),
+        })))
+    ),
+    row!(
+        "pressure",
+        "pressure=SIZE",
+        "have a process, which the kernel kills first, allocate SIZE even if that is not available",
+        |arg| Ok(Word::Step(Step::Pressure(whole_pages(needed(arg)?)?)))
     ),
     row!(
         "loop",
@@ -339,16 +386,34 @@ fn flush(argument: Option<&str>) -> Result<Word, String> {
 fn stress(argument: Option<&str>) -> Result<Word, String> {
     let argument = needed(argument)?;
     let parts: Vec<_> = argument.split(',').collect();
-    let [workers, size, duration] = parts.as_slice() else {
-        return Err("needs three values".to_owned());
+    let (workers, size, duration, balloon) = match parts.as_slice() {
+        [workers, size, duration] => (workers, size, duration, false),
+        [workers, size, duration, "balloon"] => (workers, size, duration, true),
+        _ => return Err("needs three values, and perhaps `balloon`".to_owned()),
     };
-    let bytes = parse_size(size)?;
-    if bytes % BASE_PAGE_BYTES != 0 {
-        return Err(format!("{size} is not a multiple of 4K"));
-    }
     Ok(Word::Step(Step::Stress {
         workers: count(workers, 256)?,
-        bytes,
+        bytes: whole_pages(size)?,
         duration: seconds(duration)?,
+        balloon,
     }))
+}
+
+fn wait_balloon(argument: Option<&str>) -> Result<Word, String> {
+    let argument = needed(argument)?;
+    let (size, patience) = match argument.split_once(',') {
+        Some((size, patience)) => (size, seconds(patience)?),
+        None => (argument, BALLOON_PATIENCE),
+    };
+    let bytes = if size == "0" { 0 } else { whole_pages(size)? };
+    Ok(Word::Step(Step::WaitBalloon { bytes, patience }))
+}
+
+fn whole_pages(size: &str) -> Result<u64, String> {
+    let bytes = parse_size(size)?;
+    if bytes % BASE_PAGE_BYTES == 0 {
+        Ok(bytes)
+    } else {
+        Err(format!("{size} is not a multiple of 4K"))
+    }
 }
