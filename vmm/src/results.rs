@@ -37,8 +37,11 @@ pub struct RunResults {
     pub counters: CountersSnapshot,
     /// How long things took.
     pub timings: Timings,
-    /// The VMM's own footprint.
+    /// The VMM's own footprint when the guest's init was up.
     pub footprint: Option<Footprint>,
+    /// The same when the machine had stopped.
+    #[serde(default)]
+    pub footprint_at_end: Option<Footprint>,
     /// JSON lines from the guest's second serial port, in order.
     pub guest: Vec<GuestLine>,
     /// Lines and bytes that were dropped because a bound was reached.
@@ -62,6 +65,7 @@ impl RunResults {
             counters: CountersSnapshot::default(),
             timings: Timings::default(),
             footprint: None,
+            footprint_at_end: None,
             guest: Vec::new(),
             dropped: Dropped::default(),
         }
@@ -195,7 +199,7 @@ pub struct PoolShortage {
     pub refused: u64,
 }
 
-/// The VMM's own memory beside guest RAM, in bytes, when the guest's init was up.
+/// The VMM's own memory beside guest RAM, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     /// Resident set without guest RAM.
@@ -265,6 +269,7 @@ mod tests {
             guest_resident_bytes: 2,
             page_tables_bytes: 3,
         });
+        results.footprint_at_end = results.footprint;
         results.guest.push(GuestLine {
             at_ms: 1.5,
             line: Value::from("text"),
@@ -317,6 +322,8 @@ mod tests {
             "timings.memory_ms timings.started_ms timings.init_ms timings.stopped_ms",
             "timings.prefault.bytes timings.prefault.threads timings.prefault.ms timings.prefault.gib_per_s",
             "footprint.vmm_rss_bytes footprint.guest_resident_bytes footprint.page_tables_bytes",
+            "footprint_at_end.vmm_rss_bytes footprint_at_end.guest_resident_bytes",
+            "footprint_at_end.page_tables_bytes",
             "guest[].at_ms guest[].line guest[].pool_free_pages",
             "dropped.console_bytes dropped.guest_lines",
         ]

@@ -79,6 +79,7 @@ fn run_into(
         }
     }
     results.footprint = footprint.into_inner();
+    results.footprint_at_end = machine.footprint(&config.memory);
     Ok(machine.finish(results))
 }
 

@@ -10,6 +10,7 @@ mod house_rules;
 mod kernel;
 mod mirror;
 mod packages;
+mod soak;
 mod stock_kernels;
 mod test;
 
@@ -30,6 +31,8 @@ enum Task {
     Demo(demo::Options),
     /// Lint, test natively, build everything, and boot real guests
     Test(test::Options),
+    /// Guests that allocate, free, inflate and deflate at random for a long time, on each backing
+    Soak(soak::Options),
     /// Build the guest kernel only
     Kernel(kernel::Options),
     /// Formatting, clippy and the house rules
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Demo(options) => demo::demo(&options),
         Task::Test(options) => test::test(&options),
+        Task::Soak(options) => soak::soak(&options),
         Task::Kernel(options) => kernel::run(&options),
         Task::Lint => test::lint(),
         Task::Build => build(),

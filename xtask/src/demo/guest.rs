@@ -1,4 +1,4 @@
-//! One guest of the demo, run to its end.
+//! One guest, run to its end.
 
 use std::io;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::artifacts::Artifacts;
 
 /// Runs our kernel with `steps` for its init and `sets` over the defaults; fails
 /// unless it ends well.
-pub(super) fn run(
+pub(crate) fn run(
     session: &mut Session,
     built: &Artifacts,
     steps: &str,
