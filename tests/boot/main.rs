@@ -9,6 +9,7 @@
 mod artifacts;
 mod backings;
 mod bad_input;
+mod balloon;
 mod command_line;
 mod lab;
 mod lifecycle;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         the_loop::cases(),
         backings::cases(),
         lifecycle::cases(),
+        balloon::cases(&lab),
         stock_kernels::cases(&lab),
         command_line::cases(),
         bad_input::cases(),
