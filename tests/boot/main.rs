@@ -9,6 +9,7 @@
 mod artifacts;
 mod backings;
 mod bad_input;
+mod balloon;
 mod command_line;
 mod inflate_loop;
 mod lab;
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         backings::cases(),
         lifecycle::cases(),
         overcommit::cases(),
+        balloon::cases(&lab),
         stock_kernels::cases(&lab),
         command_line::cases(),
         bad_input::cases(),
