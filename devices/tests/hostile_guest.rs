@@ -8,6 +8,7 @@ use std::ops::Range;
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
 
+use crate::fake_guest::chain_rules::{Descriptor, promised, walk};
 use crate::fake_guest::driver::{FULL, NEEDS_RESET, reg, ring_base};
 use crate::fake_guest::machine::range;
 use crate::fake_guest::ring::{INDIRECT, NEXT, WRITE};
@@ -29,14 +30,6 @@ fn machine() -> Machine {
     machine.fill(DATA, 0xaa);
     machine.fill(HIGH, 0xaa);
     machine
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Descriptor {
-    addr: u64,
-    len: u32,
-    flags: u16,
-    next: u16,
 }
 
 fn address() -> impl Strategy<Value = u64> {
@@ -110,25 +103,6 @@ fn put_table(ring: &Ring, table: &[Descriptor]) {
     }
 }
 
-/// The chain at `head` by the letter of 2.7.5, or `None` if it is malformed.
-fn walk(table: &[Descriptor], head: u16) -> Option<Vec<Descriptor>> {
-    let mut chain: Vec<Descriptor> = Vec::new();
-    let mut at = head;
-    loop {
-        let d = *table.get(usize::from(at))?;
-        let readable_again =
-            d.flags & WRITE == 0 && chain.last().is_some_and(|last| last.flags & WRITE != 0);
-        if d.flags & INDIRECT != 0 || readable_again || chain.len() == table.len() {
-            return None;
-        }
-        chain.push(d);
-        if d.flags & NEXT == 0 {
-            return Some(chain);
-        }
-        at = d.next;
-    }
-}
-
 /// What a queue that keeps a chain completes, of these: each that is malformed,
 /// and each that another one replaces.
 fn replaced(table: &[Descriptor], heads: &[u16]) -> Vec<u16> {
@@ -138,21 +112,6 @@ fn replaced(table: &[Descriptor], heads: &[u16]) -> Vec<u16> {
         None => Some(*head),
     });
     completed.collect()
-}
-
-/// The first `len` bytes of what the device may write to.
-fn promised(chain: &[Descriptor], len: u32) -> Vec<Range<u64>> {
-    let mut left = u64::from(len);
-    let mut ranges = Vec::new();
-    for d in chain.iter().filter(|d| d.flags & WRITE != 0) {
-        let part = left.min(d.len.into());
-        if part > 0 {
-            ranges.push(d.addr..d.addr + part);
-        }
-        left -= part;
-    }
-    assert_eq!(left, 0, "no more is promised than was reported");
-    ranges
 }
 
 /// All of guest RAM.

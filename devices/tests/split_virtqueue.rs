@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::fake_guest::driver::{KNOWN, NEEDS_RESET, reg};
+use crate::fake_guest::driver::{KNOWN, NEEDS_RESET, negotiate, reg};
 use crate::fake_guest::machine::wait_until;
 use crate::fake_guest::ring::{INDIRECT, NEXT, WRITE};
 use crate::fake_guest::{
@@ -183,6 +183,18 @@ fn v06_readable_buffers_and_the_descriptor_table_are_never_written() {
     );
     assert!(machine.holds(FREE + HUGE + 8192..FREE + 2 * HUGE, 0xaa));
     assert_eq!(machine.bytes(table..table + 64 * 16), before);
+}
+
+#[test]
+fn v09_indirect_descriptors_are_not_offered_and_a_driver_cannot_take_them() {
+    // VIRTIO_F_INDIRECT_DESC (virtio 1.3, 6).
+    const INDIRECT_DESC: u64 = 1 << 28;
+    let machine = machine();
+    machine.write(reg::DEVICE_FEATURES_SEL, 0);
+    let offered = u64::from(machine.read(reg::DEVICE_FEATURES));
+    assert_eq!(offered & INDIRECT_DESC, 0);
+    assert!(!negotiate(&machine, KNOWN | INDIRECT_DESC));
+    assert!(negotiate(&machine, KNOWN), "the baseline");
 }
 
 #[test]

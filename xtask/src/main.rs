@@ -4,8 +4,10 @@
 mod apt;
 mod artifacts;
 mod command;
+mod conformance;
 
 mod demo;
+mod fuzz;
 mod house_rules;
 mod kernel;
 mod mirror;
@@ -33,6 +35,10 @@ enum Task {
     Test(test::Options),
     /// Guests that allocate, free, inflate and deflate at random for a long time, on each backing
     Soak(soak::Options),
+    /// Name the rows of the device's conformance checklist that have no test
+    Conformance,
+    /// Feed hostile input to the device and the configuration, guided by coverage
+    Fuzz(fuzz::Options),
     /// Build the guest kernel only
     Kernel(kernel::Options),
     /// Formatting, clippy and the house rules
@@ -49,6 +55,8 @@ fn main() -> ExitCode {
         Task::Demo(options) => demo::demo(&options),
         Task::Test(options) => test::test(&options),
         Task::Soak(options) => soak::soak(&options),
+        Task::Conformance => conformance::conformance(),
+        Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),
         Task::Lint => test::lint(),
         Task::Build => build(),

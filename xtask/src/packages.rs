@@ -23,6 +23,8 @@ const NEEDED: &[(&str, Probe)] = &[
     ("cpio", Probe::Program("cpio")),
     ("dpkg", Probe::Program("dpkg-deb")),
     ("flex", Probe::Program("flex")),
+    // libFuzzer is C++.
+    ("g++", Probe::Program("g++")),
     ("gcc", Probe::Program("gcc")),
     ("libc6-dev", Probe::File("/usr/include/stdio.h")),
     ("libelf-dev", Probe::File("/usr/include/gelf.h")),

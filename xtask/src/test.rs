@@ -8,7 +8,10 @@ use clap::Args;
 use crate::Failure;
 use crate::artifacts::{self, Artifacts, out};
 use crate::command::{cargo, cargo_showing, run, say};
-use crate::{house_rules, packages, stock_kernels};
+use crate::{conformance, fuzz, house_rules, packages, stock_kernels};
+
+/// New hostile input on top of what is kept in the tree.
+const FUZZ_SECONDS: u32 = 12;
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -18,7 +21,7 @@ pub(crate) struct Options {
     boot: Option<String>,
 }
 
-/// Lint, native tests, boot tests.
+/// Lint, native tests, the checklist, fuzzing, boot tests.
 pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let started = Instant::now();
     packages::install_missing()?;
@@ -29,6 +32,8 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     built.stock = stock_kernels::fetch(&built.guest_init)?;
     if options.boot.is_none() {
         native_tests(&built)?;
+        conformance::conformance()?;
+        fuzz::briefly(FUZZ_SECONDS)?;
     }
     boot_tests(&built, options.boot.as_deref())?;
     say(&format!("all passed in {} s", started.elapsed().as_secs()));

@@ -13,6 +13,7 @@ use vmm_sys_util::eventfd::EventFd;
 use super::counters::{Counters, CountersSnapshot};
 use super::driver_view::DriverView;
 use super::epoll_glue::BalloonThread;
+pub use super::epoll_glue::BalloonWorker;
 use super::guest_range::GuestRange;
 use super::host_zeroes::{ZeroBy, ZeroGuestRange};
 use super::negotiation;
@@ -170,6 +171,7 @@ pub struct Balloon {
     counters: Arc<Counters>,
     guest_pages: u64,
     stop: EventFd,
+    /// Its own thread, if it has one.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -185,6 +187,26 @@ impl Balloon {
         ram: Arc<dyn ZeroGuestRange>,
         interrupt: Arc<dyn Interrupt>,
     ) -> io::Result<Self> {
+        let (mut balloon, worker) = Self::with_worker(spec, memory, ram, interrupt)?;
+        let thread = Builder::new()
+            .name("balloon".to_owned())
+            .spawn(|| worker.run())?;
+        balloon.thread = Some(thread);
+        Ok(balloon)
+    }
+
+    /// As [`Balloon::new`], for an owner that runs the worker itself: on a
+    /// thread with its own placement or sandbox, or step by step. The device
+    /// does nothing until it runs.
+    ///
+    /// # Errors
+    /// As [`Balloon::new`].
+    pub fn with_worker(
+        spec: BalloonSpec,
+        memory: GuestMemoryMmap,
+        ram: Arc<dyn ZeroGuestRange>,
+        interrupt: Arc<dyn Interrupt>,
+    ) -> io::Result<(Self, BalloonWorker)> {
         let offered = negotiation::offered(&spec)?;
         let guest_pages = pages_of(&memory);
         check_target(spec.target_pages, guest_pages)?;
@@ -214,17 +236,16 @@ impl Balloon {
         let stop = new_event()?;
         let of_thread = Arc::clone(&requests);
         let thread = BalloonThread::new(Arc::clone(&transport), work, of_thread, log)?;
-        let thread = Builder::new()
-            .name("balloon".to_owned())
-            .spawn(thread.prepare(stop.try_clone()?)?)?;
-        Ok(Self {
+        let worker = thread.prepare(stop.try_clone()?)?;
+        let balloon = Self {
             transport,
             requests,
             counters,
             guest_pages,
             stop,
-            thread: Some(thread),
-        })
+            thread: None,
+        };
+        Ok((balloon, worker))
     }
 
     /// The register window, [`MMIO_LEN`] bytes, for the MMIO bus.
@@ -276,18 +297,20 @@ impl Balloon {
         u64::from(actual).min(self.guest_pages)
     }
 
-    /// Stops the thread and waits for it. After this no guest memory is touched.
+    /// Stops the worker and waits for the device's own thread. After this no
+    /// guest memory is touched.
     pub fn stop(&mut self) {
-        let Some(thread) = self.thread.take() else {
-            return;
-        };
         self.transport.stop();
         if let Err(error) = self.stop.write(1) {
             // It sleeps for ever now; but it touches nothing any more.
             log::error!("the balloon thread was not woken to end: {error}");
             return;
         }
-        if thread.join().is_err() {
+        if self
+            .thread
+            .take()
+            .is_some_and(|thread| thread.join().is_err())
+        {
             log::error!("the balloon thread had panicked");
         }
     }

@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use event_manager::{EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberOps};
+use event_manager::{
+    EventManager, EventOps, EventSet, Events, MutEventSubscriber, SubscriberId, SubscriberOps,
+};
 use vmm_sys_util::eventfd::EventFd;
 use vmm_sys_util::timerfd::TimerFd;
 
@@ -66,12 +68,12 @@ impl BalloonThread {
         })
     }
 
-    /// Prepares everything that can fail, and returns what the thread runs
-    /// until `stop` is signalled.
+    /// Prepares everything that can fail for a worker that ends when `stop` is
+    /// signalled.
     ///
     /// # Errors
     /// The errors of epoll.
-    pub(crate) fn prepare(self, stop: EventFd) -> io::Result<impl FnOnce() + Send + 'static> {
+    pub(crate) fn prepare(self, stop: EventFd) -> io::Result<BalloonWorker> {
         let transport = Arc::clone(&self.transport);
         let requests = Arc::clone(&self.requests);
         let mut manager = EventManager::new().map_err(io::Error::other)?;
@@ -89,15 +91,10 @@ impl BalloonThread {
             ops.add(Events::with_data(event, data, EventSet::IN))
                 .map_err(io::Error::other)?;
         }
-        Ok(move || {
-            // epoll forgets a descriptor that is closed, so this one stays open.
-            let _stop = stop;
-            while manager.subscriber_mut(id).is_ok_and(|s| !s.stopped) {
-                if let Err(error) = manager.run() {
-                    log::error!("the balloon thread ends, the device hangs: {error}");
-                    return;
-                }
-            }
+        Ok(BalloonWorker {
+            manager,
+            id,
+            _stop: stop,
         })
     }
 
@@ -152,6 +149,44 @@ impl BalloonThread {
             }
         }
         self.transport.change_config(DriverView::show_hint_command);
+    }
+}
+
+/// The work of a balloon device, to be run on one thread: its own, unless the
+/// owner took it by [`Balloon::with_worker`].
+///
+/// [`Balloon::with_worker`]: super::device::Balloon::with_worker
+pub struct BalloonWorker {
+    manager: EventManager<BalloonThread>,
+    id: SubscriberId,
+    /// epoll forgets a descriptor that is closed, so this one stays open.
+    _stop: EventFd,
+}
+
+impl BalloonWorker {
+    /// Works until the device is stopped.
+    pub fn run(mut self) {
+        while self
+            .manager
+            .subscriber_mut(self.id)
+            .is_ok_and(|s| !s.stopped)
+        {
+            if let Err(error) = self.manager.run() {
+                log::error!("the balloon thread ends, the device hangs: {error}");
+                return;
+            }
+        }
+    }
+
+    /// Looks once at every queue that was kicked and does not wait for kicks;
+    /// returns whether there was one. A queue with more than a batch of work is
+    /// kicked again, so the work is done when this returns false.
+    ///
+    /// # Errors
+    /// The errors of epoll.
+    pub fn run_pending(&mut self) -> io::Result<bool> {
+        let handled = self.manager.run_with_timeout(0);
+        handled.map(|events| events > 0).map_err(io::Error::other)
     }
 }
 

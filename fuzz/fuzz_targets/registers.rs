@@ -1,0 +1,4 @@
+//! `fuzz::registers` under libFuzzer.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::registers(data));
