@@ -11,6 +11,8 @@ mod backings;
 mod bad_input;
 mod balloon;
 mod command_line;
+mod control;
+mod control_command;
 mod lab;
 mod lifecycle;
 mod stock_kernels;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         backings::cases(),
         lifecycle::cases(),
         balloon::cases(&lab),
+        control::cases(),
+        control_command::cases(),
         stock_kernels::cases(&lab),
         command_line::cases(),
         bad_input::cases(),
