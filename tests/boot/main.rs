@@ -11,6 +11,8 @@ mod backings;
 mod bad_input;
 mod balloon;
 mod command_line;
+mod control;
+mod control_command;
 mod inflate_loop;
 mod lab;
 mod lifecycle;
@@ -70,6 +72,8 @@ fn main() -> ExitCode {
         lifecycle::cases(),
         overcommit::cases(),
         balloon::cases(&lab),
+        control::cases(),
+        control_command::cases(),
         stock_kernels::cases(&lab),
         command_line::cases(),
         bad_input::cases(),

@@ -14,6 +14,7 @@ use vm_memory::{GuestMemoryError, GuestMemoryMmap};
 
 use crate::config::{Backing, Config};
 use crate::console_output::ConsoleOutput;
+use crate::control::command::BALLOON_PAGE;
 use crate::early_stop::EarlyStop;
 use crate::ending::Stopper;
 use crate::fault_injection::LyingZeroer;
@@ -40,8 +41,6 @@ use crate::x86::{acpi, address_map, bzimage_boot, cpuid, pvh_boot, reset_vector}
 
 /// Offset of QueueNotify in the virtio-mmio registers (virtio 1.3, 4.2.2).
 const QUEUE_NOTIFY: u64 = 0x50;
-/// The balloon counts in 4 KiB pages, whatever backs the guest.
-const BALLOON_PAGE: u64 = 4096;
 
 /// Why a machine could not be built.
 #[derive(Debug, Error)]

@@ -8,11 +8,14 @@ use devices::balloon::counters::CountersSnapshot;
 use devices::balloon::device::{Balloon, FeaturesSnapshot};
 use devices::serial::SerialPort;
 
-use crate::config::{Backing, Memory};
+use crate::config::{Backing, Config, Memory};
 use crate::console_output::ConsoleOutput;
+use crate::control::command::BALLOON_PAGE;
+use crate::control::machine_control::MachineControl;
 use crate::ending::{GuestWord, StopCause, Stopper, verdict};
 use crate::footprint;
 use crate::kvm::vcpu::{Buses, EmptyPool, Vcpu};
+use crate::kvm::vcpu_pause::VcpuPause;
 use crate::kvm::vcpu_threads::VcpuThreads;
 use crate::kvm::vm::Vm;
 use crate::memory::{GuestRam, pools};
@@ -46,6 +49,19 @@ impl Machine {
     pub fn start(&mut self) -> io::Result<VcpuThreads> {
         let vcpus = std::mem::take(&mut self.vcpus);
         VcpuThreads::start(vcpus, &self.buses, &self.empty_pool, &self.stopper)
+    }
+
+    /// What controls it while its `vcpus` run.
+    #[must_use]
+    pub fn control(&self, config: &Config, vcpus: VcpuPause) -> MachineControl {
+        MachineControl {
+            balloon: Arc::clone(&self.balloon),
+            vcpus,
+            stopper: Arc::clone(&self.stopper),
+            cpus: config.cpus.count,
+            memory_bytes: config.memory.size,
+            boot_target: config.balloon.target / BALLOON_PAGE,
+        }
     }
 
     /// The VMM's own memory now.

@@ -5,5 +5,6 @@ pub mod irq_line;
 pub mod open;
 pub mod pool_wait;
 pub mod vcpu;
+pub mod vcpu_pause;
 pub mod vcpu_threads;
 pub mod vm;

@@ -31,6 +31,7 @@ pub(crate) fn run(
         output: Box::new(io::sink()),
         input: None,
         stop: EventFd::new(0)?,
+        control: None,
         exec: Instant::now(),
     };
     let results = session.run(&config, io);
