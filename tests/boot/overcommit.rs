@@ -69,6 +69,7 @@ fn run(
         input: None,
         stop: EventFd::new(EFD_NONBLOCK)?,
         exec: Instant::now(),
+        control: None,
     };
     lab.run_with(&lab.config(steps, &sets)?, JobOptions { pool_pages }, io)
 }
