@@ -1,12 +1,15 @@
 //! Checklist, section free page reporting: R01 to R10.
 
+use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
+
 use devices::balloon::device::{BalloonSpec, Reclaim};
 use devices::balloon::host_zeroes::ZeroBy;
 use vm_memory::GuestAddress;
 
-use crate::fake_guest::driver::KNOWN;
+use crate::fake_guest::driver::{KNOWN, reg};
 use crate::fake_guest::host::Call;
-use crate::fake_guest::machine::range;
+use crate::fake_guest::machine::{range, wait_until};
 use crate::fake_guest::{
     Buf, DEVICE_INIT_REPORTED, Driver, FREE, HIGH, HUGE, LOW, Machine, Numbering, Queue, readable,
     reporting_spec, writable,
@@ -268,4 +271,48 @@ fn two_reports_of_one_entry_each_are_answered_each_for_itself() {
     let writing = |call: &Call| matches!(call, Call::Zero(_, ZeroBy::Writing));
     assert!(machine.ram.calls().iter().all(writing), "cleared in place");
     assert_eq!(machine.balloon.counters().released_bytes, 0);
+}
+
+#[test]
+fn clearing_keeps_to_the_rate_and_discarding_is_free() {
+    let time = |zero_rate: Option<u64>, on_report| {
+        let spec = BalloonSpec {
+            on_report,
+            zero_rate: zero_rate.and_then(NonZeroU64::new),
+            ..reporting_spec()
+        };
+        let machine = Machine::new(spec);
+        let mut driver = start(&machine);
+        let begun = Instant::now();
+        let entries = [0, 2, 4].map(|i| writable(FREE + i * HUGE, H));
+        assert_eq!(driver.submit(Queue::Reporting, &entries), 3 * H);
+        begun.elapsed()
+    };
+    let rate = 20 * HUGE;
+    let paced = time(Some(rate), Reclaim::Zero);
+    // One that follows idle time is not paused for.
+    assert!(paced >= Duration::from_millis(100), "{paced:?}");
+    assert!(time(Some(rate), Reclaim::Discard) < Duration::from_millis(90));
+    assert!(time(None, Reclaim::Zero) < Duration::from_millis(90));
+}
+
+#[test]
+fn a_reset_does_not_wait_for_the_rate() {
+    let machine = Machine::new(BalloonSpec {
+        on_report: Reclaim::Zero,
+        zero_rate: NonZeroU64::new(1),
+        ..reporting_spec()
+    });
+    let mut driver = start(&machine);
+    let entries = [0, 2, 4].map(|i| writable(FREE + i * HUGE, H));
+    driver[Queue::Reporting].write_chain(0, &entries);
+    driver[Queue::Reporting].make_available(0);
+    driver.kick(Queue::Reporting);
+    // One that follows idle time is not paused for.
+    wait_until("two are cleared", || machine.ram.calls().len() == 2);
+    let begun = Instant::now();
+    machine.write(reg::STATUS, 0);
+    assert_eq!(machine.read(reg::STATUS), 0);
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert_eq!(machine.ram.calls().len(), 2);
 }

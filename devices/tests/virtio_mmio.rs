@@ -1,14 +1,15 @@
 //! Checklist, section virtio-mmio, first half: identity, features and queues,
 //! M01 to M13.
 
-use devices::balloon::device::BalloonSpec;
+use devices::balloon::device::{BalloonSpec, Hinting};
 
 use crate::fake_guest::driver::{
-    ACKNOWLEDGE, DRIVER, FEATURES_OK, KNOWN, driver_ok, negotiate, reg, ring_base, set_up_queue,
+    ACKNOWLEDGE, DRIVER, FEATURES_OK, FULL, KNOWN, driver_ok, negotiate, reg, ring_base,
+    set_up_queue,
 };
 use crate::fake_guest::{
-    DEVICE_INIT_REPORTED, Driver, EVENT_IDX, FREE, HIGH, Machine, Numbering, PAGE_REPORTING, Queue,
-    Ring, VERSION_1, reporting_spec, writable,
+    DEVICE_INIT_REPORTED, Driver, EVENT_IDX, FREE, FREE_PAGE_HINT, HIGH, Machine, Numbering,
+    PAGE_REPORTING, Queue, Ring, VERSION_1, full_spec, reporting_spec, writable,
 };
 
 const ALL: u64 = KNOWN;
@@ -71,18 +72,43 @@ fn m03_exactly_what_is_configured_and_served_is_offered() {
         deflate_on_oom: true,
         ..off
     };
+    let must_tell_host = BalloonSpec {
+        must_tell_host: true,
+        ..off
+    };
+    let statistics = BalloonSpec {
+        statistics: true,
+        ..off
+    };
+    let hinting = BalloonSpec {
+        hinting: Hinting::Count,
+        ..off
+    };
+    let poison = BalloonSpec {
+        page_poison: true,
+        ..off
+    };
     let table = [
         (off, base),
-        (reporting, base | PAGE_REPORTING),
+        (must_tell_host, base | 1),
+        (statistics, base | 1 << 1),
         (oom, base | 1 << 2),
+        (hinting, base | 1 << 3),
+        (poison, base | 1 << 4),
+        (reporting, base | PAGE_REPORTING),
         (reporting_spec(), ALL),
+        (full_spec(), base | 0x7f),
     ];
     for (spec, expected) in table {
         assert_eq!(offered(&Machine::new(spec)), expected, "{spec:?}");
     }
-    let names = Machine::new(reporting_spec()).balloon.features();
+    let names = Machine::new(full_spec()).balloon.features();
     let expected = [
+        "MUST_TELL_HOST",
+        "STATS_VQ",
         "DEFLATE_ON_OOM",
+        "FREE_PAGE_HINT",
+        "PAGE_POISON",
         "PAGE_REPORTING",
         "DEVICE_INIT_REPORTED",
         "RING_EVENT_IDX",
@@ -115,6 +141,11 @@ fn m05_sets_that_make_no_sense_are_refused() {
     }
     for good in [VERSION_1, VERSION_1 | PAGE_REPORTING, ALL] {
         assert!(negotiate(&machine, good), "{good:#x}");
+    }
+    // Each of the others stands for itself.
+    let machine = Machine::new(full_spec());
+    for bit in 0..6 {
+        assert!(negotiate(&machine, VERSION_1 | 1 << bit), "bit {bit}");
     }
 }
 
@@ -154,6 +185,10 @@ fn m08_a_queue_that_does_not_exist_has_size_max_0() {
     );
     negotiate(&machine, VERSION_1 | PAGE_REPORTING);
     assert_eq!(sizes(&machine), [true, true, true, false, true]);
+    let full = Machine::new(full_spec());
+    assert_eq!(sizes(&full), [true; 5]);
+    negotiate(&full, VERSION_1 | FREE_PAGE_HINT);
+    assert_eq!(sizes(&full), [true, true, true, true, false]);
     negotiate(&machine, VERSION_1);
     assert_eq!(
         sizes(&machine),
@@ -169,9 +204,9 @@ fn m08_a_queue_that_does_not_exist_has_size_max_0() {
 
 #[test]
 fn m09_queue_sizes_satisfy_linux() {
-    let machine = machine();
-    negotiate(&machine, ALL);
-    for index in [0, 1, 2, 4] {
+    let machine = Machine::new(full_spec());
+    negotiate(&machine, FULL);
+    for index in 0..5 {
         let max = size_max(&machine, index);
         assert!(max >= 32, "Linux needs 32 for reporting");
         assert!(max.is_power_of_two() && max <= 32768);

@@ -7,7 +7,9 @@ use crate::fake_guest::driver::{
     ACKNOWLEDGE, DRIVER, DRIVER_OK, FAILED, FEATURES_OK, KNOWN, NEEDS_RESET, driver_ok, reg,
 };
 use crate::fake_guest::machine::wait_until;
-use crate::fake_guest::{Driver, FREE, Machine, Numbering, Queue, reporting_spec, writable};
+use crate::fake_guest::{
+    Driver, FREE, Machine, Numbering, Queue, full_spec, reporting_spec, writable,
+};
 
 fn machine() -> Machine {
     Machine::new(reporting_spec())
@@ -108,17 +110,25 @@ fn m18_configuration_is_accessible_in_any_size_at_any_offset() {
 }
 
 #[test]
-fn m19_only_actual_is_writable() {
-    let machine = Machine::new(BalloonSpec {
-        target_pages: 5,
-        ..reporting_spec()
-    });
-    for offset in [0, 4, 8, 12] {
-        machine.write(reg::CONFIG + offset, u32::MAX);
+fn m19_only_actual_and_poison_val_are_writable() {
+    // Page poison offered or not; with hinting, whose word stays the device's.
+    for (page_poison, poison_val) in [(true, u32::MAX), (false, 0)] {
+        let machine = Machine::new(BalloonSpec {
+            target_pages: 5,
+            page_poison,
+            ..full_spec()
+        });
+        for offset in [0, 4, 8, 12, 16] {
+            machine.write(reg::CONFIG + offset, u32::MAX);
+        }
+        machine.mmio.write(reg::CONFIG + 3, &[0xbb, 0xaa]);
+        let words = [0, 4, 8, 12, 16].map(|offset| machine.read(reg::CONFIG + offset));
+        assert_eq!(words, [5, 0xffff_ffaa, 0, poison_val, 0]);
+        machine.mmio.write(reg::CONFIG, &[0x11; 16]);
+        let words = [0, 4, 8, 12].map(|offset| machine.read(reg::CONFIG + offset));
+        let poison_val = if page_poison { 0x1111_1111 } else { 0 };
+        assert_eq!(words, [5, 0x1111_1111, 0, poison_val], "one wide write");
     }
-    machine.mmio.write(reg::CONFIG + 3, &[0xbb, 0xaa]);
-    let words = [0, 4, 8, 12].map(|offset| machine.read(reg::CONFIG + offset));
-    assert_eq!(words, [5, 0xffff_ffaa, 0, 0]);
 }
 
 #[test]

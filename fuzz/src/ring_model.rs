@@ -123,7 +123,7 @@ impl QueueModel {
 
     /// The request at `head`, as it is in memory now.
     pub(crate) fn request(&self, head: u16, memory: &GuestMemoryMmap) -> Request {
-        let chain = walk(&self.ring.read_table(), head);
+        let chain = walk(&descriptor_table(&self.ring, memory), head);
         let buffers = |writable: bool| {
             let chain = chain.iter().flatten();
             let wanted = chain.filter(move |d| (d.flags & WRITE != 0) == writable);
@@ -155,6 +155,22 @@ impl QueueModel {
 pub(crate) fn page(pfn: &u32) -> Range<u64> {
     let start = u64::from(*pfn) * PAGE;
     start..start + PAGE
+}
+
+/// The descriptor table as it is in guest memory.
+fn descriptor_table(ring: &Ring, memory: &GuestMemoryMmap) -> Vec<Descriptor> {
+    let mut raw = vec![0; usize::from(ring.size) * 16];
+    let at = GuestAddress(ring.descriptors);
+    memory.read_slice(&mut raw, at).unwrap();
+    let u16_at = |d: &[u8], at: usize| u16::from_le_bytes([d[at], d[at + 1]]);
+    raw.chunks_exact(16)
+        .map(|d| Descriptor {
+            addr: u64::from_le_bytes(d[..8].try_into().unwrap()),
+            len: u32::from_le_bytes(d[8..12].try_into().unwrap()),
+            flags: u16_at(d, 12),
+            next: u16_at(d, 14),
+        })
+        .collect()
 }
 
 /// The words in `buffers`: none if some of them cannot be read, and no more

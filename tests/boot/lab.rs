@@ -55,6 +55,7 @@ impl Lab {
             output: Box::new(console.clone()),
             input: None,
             stop: EventFd::new(EFD_NONBLOCK)?,
+            control: None,
             exec: Instant::now(),
         };
         let results = self.run_with(config, JobOptions::default(), io)?;

@@ -128,6 +128,7 @@ fn io(output: impl Write + Send + 'static) -> Result<RunIo, Failure> {
         output: Box::new(output),
         input: None,
         stop: EventFd::new(EFD_NONBLOCK)?,
+        control: None,
         exec: Instant::now(),
     })
 }

@@ -9,9 +9,14 @@
 mod artifacts;
 mod backings;
 mod bad_input;
+mod balloon;
 mod command_line;
+mod control;
+mod control_command;
+mod inflate_loop;
 mod lab;
 mod lifecycle;
+mod overcommit;
 mod stock_kernels;
 mod the_loop;
 
@@ -62,8 +67,13 @@ fn main() -> ExitCode {
     let lab = Arc::new(Lab::new(artifacts));
     let cases = [
         the_loop::cases(),
+        inflate_loop::cases(),
         backings::cases(),
         lifecycle::cases(),
+        overcommit::cases(),
+        balloon::cases(&lab),
+        control::cases(),
+        control_command::cases(),
         stock_kernels::cases(&lab),
         command_line::cases(),
         bad_input::cases(),

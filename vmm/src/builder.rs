@@ -14,6 +14,7 @@ use vm_memory::{GuestMemoryError, GuestMemoryMmap};
 
 use crate::config::{Backing, Config};
 use crate::console_output::ConsoleOutput;
+use crate::control::command::BALLOON_PAGE;
 use crate::early_stop::EarlyStop;
 use crate::ending::Stopper;
 use crate::fault_injection::LyingZeroer;
@@ -40,8 +41,6 @@ use crate::x86::{acpi, address_map, bzimage_boot, cpuid, pvh_boot, reset_vector}
 
 /// Offset of QueueNotify in the virtio-mmio registers (virtio 1.3, 4.2.2).
 const QUEUE_NOTIFY: u64 = 0x50;
-/// The balloon counts in 4 KiB pages, whatever backs the guest.
-const BALLOON_PAGE: u64 = 4096;
 
 /// Why a machine could not be built.
 #[derive(Debug, Error)]
@@ -218,11 +217,13 @@ pub fn build(
         boot_cpu.enter_at(&entry)?;
     }
 
+    let faults = vcpus.iter().filter_map(Vcpu::fault_counts).collect();
+
     Ok(Machine {
         vcpus,
         buses: Arc::new(Buses { ports, mmio }),
         empty_pool: match config.memory.overcommit && config.memory.backing == Backing::Hugetlb {
-            true => EmptyPool::Waits(Arc::new(PoolShortage::default())),
+            true => EmptyPool::Waits(Arc::new(PoolShortage::new(faults))),
             false => EmptyPool::IsABug,
         },
         balloon,
@@ -276,11 +277,14 @@ fn balloon_spec(config: &Config) -> Result<BalloonSpec, BuildError> {
         statistics: config.balloon.statistics,
         deflate_on_oom: config.balloon.deflate_on_oom,
         hinting: config.balloon.hinting,
+        accept_hint_race: config.balloon.accept_hint_race,
+        accept_bit6_ambiguity: config.balloon.accept_bit6_ambiguity,
         page_poison: config.balloon.page_poison,
         zero_rate: NonZeroU64::new(config.balloon.zero_rate),
         target_pages: fits.ok_or(BuildError::BalloonTarget {
             target,
             size: config.memory.size,
         })?,
+        ..BalloonSpec::default()
     })
 }

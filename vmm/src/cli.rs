@@ -7,6 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use vmm::host::HostChoice;
 use vmm::outcome::EXIT_CODES;
 
+use crate::cli_ctl::CtlArgs;
+
 /// Version and what is built in.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
@@ -38,6 +40,9 @@ pub(crate) enum Command {
     /// Look at a configuration without running it
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// Control a running VM through its control.socket
+    #[command(after_help = exit_codes())]
+    Ctl(CtlArgs),
     /// Print what results say of a host: kernel, CPU, THP, huge page pools
     Info {
         /// As one JSON document

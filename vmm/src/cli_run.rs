@@ -7,10 +7,14 @@ use std::path::Path;
 use std::time::Instant;
 
 use vmm::config::{Config, ConfigError, ConsoleOutput, Loaded, Overrides};
-use vmm::host::{self, HostOptions};
+use vmm::control::pipes::{self, PIPES_VARIABLE};
+use vmm::control::port::ControlPort;
+use vmm::control::server::ControlServer;
+use vmm::control::socket_file::ControlSocket;
+use vmm::host::{self, HostOptions, native};
 use vmm::named_pipe;
 use vmm::outcome::{FailureClass, Verdict};
-use vmm::results::RunResults;
+use vmm::results::{HostKind, RunResults};
 use vmm::results_file::ResultsFile;
 use vmm::run_io::RunIo;
 use vmm::stop_signals;
@@ -68,11 +72,13 @@ fn try_run(args: RunArgs, exec: Instant) -> Result<Verdict, Refused> {
     let output = console_output(&loaded)?;
 
     let stop = stop_signals::catch().map_err(|error| Refused::System("signal handlers", error))?;
+    let (server, control) = control(&loaded)?;
     let raw = raw_terminal(config);
     let io = RunIo {
         output,
         input: console_input(config).map_err(|error| Refused::System("stdin", error))?,
         stop,
+        control,
         exec,
     };
     let options = HostOptions {
@@ -81,6 +87,7 @@ fn try_run(args: RunArgs, exec: Instant) -> Result<Verdict, Refused> {
     };
     let results = host::run(config, args.host.into(), &options, io);
     drop(raw);
+    drop(server);
     Ok(written(results, results_file))
 }
 
@@ -125,6 +132,25 @@ fn console_output(loaded: &Loaded) -> Result<Box<dyn io::Write + Send>, Refused>
             .map_err(|error| not_writable(loaded, "console.output.file", path, &error))?,
         ),
     })
+}
+
+/// The control socket and the VM's end of it, where they are wanted. A VM in an
+/// emulated host has its end only.
+fn control(loaded: &Loaded) -> Result<(Option<ControlServer>, Option<ControlPort>), Refused> {
+    let pipes = std::env::var(PIPES_VARIABLE);
+    if let (HostKind::Emulated, Ok(value)) = (native::kind(), pipes) {
+        let port = pipes::open(&value).map_err(|error| Refused::System("control", error))?;
+        return Ok((None, Some(port)));
+    }
+    let Some(path) = &loaded.config.control.socket else {
+        return Ok((None, None));
+    };
+    let socket = ControlSocket::bind(path)
+        .map_err(|error| loaded.named_file_error("control.socket", path, error.to_string()))?;
+    let (server, port) =
+        ControlServer::start(socket).map_err(|error| Refused::System("control socket", error))?;
+    log::info!("controlled through {}", path.display());
+    Ok((Some(server), Some(port)))
 }
 
 fn not_writable(loaded: &Loaded, key: &'static str, path: &Path, error: &io::Error) -> ConfigError {

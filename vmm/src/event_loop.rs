@@ -60,8 +60,9 @@ pub struct Connections<'a> {
     pub input: Option<ConsoleInput>,
     /// Called once, when the guest's init gave its first line.
     pub on_init: Box<dyn FnOnce() + 'a>,
-    /// Called ten times a second with the time since the last call.
-    pub pool_watch: Option<Box<dyn Fn(Duration) + 'a>>,
+    /// Called ten times a second with the time since the last call; returns how
+    /// long a vCPU has been waiting for a page of the pool.
+    pub pool_watch: Option<Box<dyn Fn(Duration) -> Duration + 'a>>,
 }
 
 /// What is waited for, and what is told.
@@ -70,7 +71,7 @@ pub struct EventLoop<'a> {
     stopper: &'a Stopper,
     milestones: &'a Milestones,
     on_init: Option<Box<dyn FnOnce() + 'a>>,
-    pool_watch: Option<Box<dyn Fn(Duration) + 'a>>,
+    pool_watch: Option<Box<dyn Fn(Duration) -> Duration + 'a>>,
     input: Option<ConsoleInput>,
     /// Whether readiness of the input can be waited for: not of a regular file.
     input_polls: bool,
@@ -166,7 +167,11 @@ impl<'a> EventLoop<'a> {
     fn look_at_pool(&mut self) -> Result<(), EventLoopError> {
         let intervals = u32::try_from(self.pool.wait()?).unwrap_or(u32::MAX);
         if let Some(watch) = &self.pool_watch {
-            watch(POOL_INTERVAL.saturating_mul(intervals));
+            let waited = watch(POOL_INTERVAL.saturating_mul(intervals));
+            let limit = self.limits.pool;
+            if !limit.is_zero() && waited >= limit {
+                self.timed_out("no page of the empty huge page pool", limit, "pool");
+            }
         }
         Ok(())
     }

@@ -125,7 +125,10 @@ fn the_pool_is_looked_at_ten_times_a_second() {
         milestones: &fixture.milestones,
         input: None,
         on_init: Box::new(|| {}),
-        pool_watch: Some(Box::new(|passed| seen.set(seen.get() + passed))),
+        pool_watch: Some(Box::new(|passed| {
+            seen.set(seen.get() + passed);
+            Duration::ZERO
+        })),
     };
     let limits = config::Timeout {
         boot: Duration::ZERO,
@@ -137,6 +140,40 @@ fn the_pool_is_looked_at_ten_times_a_second() {
         .run()
         .unwrap();
     assert_eq!(seen.get(), Duration::from_millis(200));
+}
+
+#[test]
+fn a_vcpu_waits_for_the_pool_as_long_as_the_limit_says() {
+    let run = |pool_limit: u64| {
+        let fixture = Fixture::new();
+        let waited = Cell::new(Duration::ZERO);
+        let to = Connections {
+            user_stop: &fixture.user_stop,
+            stopper: &fixture.stopper,
+            milestones: &fixture.milestones,
+            input: None,
+            on_init: Box::new(|| {}),
+            pool_watch: Some(Box::new(|passed| {
+                waited.set(waited.get() + passed);
+                waited.get()
+            })),
+        };
+        let limits = config::Timeout {
+            boot: Duration::ZERO,
+            run: Duration::from_millis(350),
+            pool: Duration::from_millis(pool_limit),
+        };
+        let ends = EventLoop::new(to, &limits, Instant::now()).unwrap().run();
+        ends.unwrap();
+        let cause = fixture.stopper.cause().cloned();
+        match cause {
+            Some(StopCause::TimedOut(what)) => what,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(run(0).contains("timeout.run"), "no limit");
+    assert!(run(200).contains("timeout.pool"));
+    assert!(run(10_000).contains("timeout.run"), "a limit not reached");
 }
 
 struct NoInterrupt;

@@ -5,12 +5,14 @@
 //! 3. [`memory`]: guest RAM is reserved, mapped and populated; the proof of zero lives there.
 //! 4. [`x86`], [`kvm`]: kernel, boot structures and vCPUs.
 //! 5. [`run`]: the machine is built, runs, and ends in an [`outcome::Verdict`].
+//! 6. [`control`]: what is asked of it meanwhile, through a socket.
 
 pub mod builder;
 pub mod config;
 pub mod console_input;
 pub mod console_output;
 pub mod console_panic;
+pub mod control;
 pub mod early_stop;
 pub mod ending;
 pub mod event_loop;

@@ -8,17 +8,20 @@ use devices::balloon::counters::CountersSnapshot;
 use devices::balloon::device::{Balloon, FeaturesSnapshot};
 use devices::serial::SerialPort;
 
-use crate::config::{Backing, Memory};
+use crate::config::{Backing, Config, Memory};
 use crate::console_output::ConsoleOutput;
+use crate::control::command::BALLOON_PAGE;
+use crate::control::machine_control::MachineControl;
 use crate::ending::{GuestWord, StopCause, Stopper, verdict};
 use crate::footprint;
 use crate::kvm::vcpu::{Buses, EmptyPool, Vcpu};
+use crate::kvm::vcpu_pause::VcpuPause;
 use crate::kvm::vcpu_threads::VcpuThreads;
 use crate::kvm::vm::Vm;
 use crate::memory::{GuestRam, pools};
 use crate::milestones::Milestones;
 use crate::outcome::Verdict;
-use crate::results::{Footprint, PoolShortage, RunResults};
+use crate::results::{BalloonTold, Footprint, PoolShortage, RunResults};
 use crate::results_port::{HostCounts, SharedRecord};
 
 /// Everything a guest consists of. Made by [`crate::builder::build`].
@@ -48,6 +51,19 @@ impl Machine {
         VcpuThreads::start(vcpus, &self.buses, &self.empty_pool, &self.stopper)
     }
 
+    /// What controls it while its `vcpus` run.
+    #[must_use]
+    pub fn control(&self, config: &Config, vcpus: VcpuPause) -> MachineControl {
+        MachineControl {
+            balloon: Arc::clone(&self.balloon),
+            vcpus,
+            stopper: Arc::clone(&self.stopper),
+            cpus: config.cpus.count,
+            memory_bytes: config.memory.size,
+            boot_target: config.balloon.target / BALLOON_PAGE,
+        }
+    }
+
     /// The VMM's own memory now.
     #[must_use]
     pub fn footprint(&self, config: &Memory) -> Option<Footprint> {
@@ -55,10 +71,10 @@ impl Machine {
         footprint::measure(self.ram.resident_bytes(), guest_in_rss)
     }
 
-    /// Looks whether the pool behind guest RAM is empty; `None` where that does
-    /// not matter, because guest RAM is reserved.
+    /// Looks whether a vCPU waits for a page of the pool behind guest RAM, and how
+    /// long; `None` where none can, because guest RAM is reserved.
     #[must_use]
-    pub fn pool_watch(&self) -> Option<Box<dyn Fn(Duration) + '_>> {
+    pub fn pool_watch(&self) -> Option<Box<dyn Fn(Duration) -> Duration + '_>> {
         let EmptyPool::Waits(shortage) = &self.empty_pool else {
             return None;
         };
@@ -76,6 +92,13 @@ impl Machine {
             balloon.stop();
             results.counters = balloon.counters();
             results.features = balloon.features();
+            let hinting = balloon.hinting_status();
+            results.balloon = BalloonTold {
+                queue_numbering: balloon.queue_numbering(),
+                poison: balloon.poison(),
+                statistics: balloon.statistics(),
+                hinting: hinting.command_id.is_some().then_some(hinting),
+            };
         }
         if results.features.acknowledged.is_none() {
             results.features.acknowledged = self.counts.acknowledged();
@@ -87,6 +110,8 @@ impl Machine {
         if let EmptyPool::Waits(shortage) = &self.empty_pool {
             results.timings.pool_shortage = Some(PoolShortage {
                 empty_ms: shortage.empty().as_secs_f64() * 1e3,
+                waits: shortage.waits().count,
+                waited_ms: shortage.waits().total.as_secs_f64() * 1e3,
                 refused: shortage.refused(),
             });
         }

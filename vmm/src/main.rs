@@ -2,6 +2,8 @@
 
 mod cli;
 mod cli_config;
+mod cli_ctl;
+mod cli_ctl_table;
 mod cli_info;
 mod cli_run;
 mod talk;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     ExitCode::from(match cli.command {
         Command::Run(args) => cli_run::run(args, cli.quiet, exec),
         Command::Config(command) => cli_config::run(&command, cli.quiet),
+        Command::Ctl(args) => cli_ctl::run(&args, cli.quiet),
         Command::Info { json } => cli_info::run(json),
     })
 }

@@ -19,9 +19,24 @@ pub const EXIT_CODES: &[(&str, &str)] = &[
     ("68", "timeout"),
     ("69", "the verifier found memory claimed zero that was not"),
     ("70", "internal error"),
+    (
+        "71",
+        "ctl: the wait for a balloon size timed out while it got closer",
+    ),
+    (
+        "72",
+        "ctl: the wait for a balloon size timed out and it had stalled",
+    ),
     ("77", "skipped: a prerequisite is missing"),
     ("130", "interrupted"),
 ];
+
+/// A time limit passed, or a running VM did not answer in time.
+pub const EXIT_TIMEOUT: u8 = 68;
+/// A wait for a balloon size timed out while the balloon got closer to it.
+pub const EXIT_PROGRESSING: u8 = 71;
+/// A wait for a balloon size timed out after the balloon stopped getting closer.
+pub const EXIT_STALLED: u8 = 72;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +61,8 @@ pub enum Verdict {
         /// Which limit, and its length, for people.
         what: String,
     },
-    /// Stopped by a signal (SIGINT, SIGTERM, SIGHUP) or because stdout closed.
+    /// Stopped by a signal (SIGINT, SIGTERM, SIGHUP), through the control socket,
+    /// or because stdout closed.
     Interrupted,
     /// It could not be run or broke down.
     Failed {
@@ -102,6 +118,8 @@ impl Verdict {
     /// | 68 | timeout |
     /// | 69 | the verifier found memory claimed zero that was not |
     /// | 70 | internal error |
+    /// | 71 | ctl: the wait for a balloon size timed out while it got closer |
+    /// | 72 | ctl: the wait for a balloon size timed out and it had stalled |
     /// | 77 | skipped: a prerequisite is missing |
     /// | 130 | interrupted |
     #[must_use]
@@ -114,7 +132,7 @@ impl Verdict {
                 .unwrap_or(64),
             Self::GuestPanic => 67,
             Self::VerifierMismatch { .. } => 69,
-            Self::Timeout { .. } => 68,
+            Self::Timeout { .. } => EXIT_TIMEOUT,
             Self::Interrupted => 130,
             Self::Failed { class, .. } => class.exit_code(),
         }
@@ -185,8 +203,11 @@ mod tests {
     #[test]
     fn no_two_endings_share_an_exit_code() {
         let verdicts = one_of_each();
-        let codes: BTreeSet<u8> = verdicts.iter().map(Verdict::exit_code).collect();
+        let mut codes: BTreeSet<u8> = verdicts.iter().map(Verdict::exit_code).collect();
         assert_eq!(codes.len(), verdicts.len(), "{codes:?}");
+        // What `ctl` says of a wait, which is no end of a run.
+        codes.extend([EXIT_PROGRESSING, EXIT_STALLED]);
+        assert_eq!(codes.len(), verdicts.len() + 2, "{codes:?}");
         assert_eq!(
             codes.len(),
             EXIT_CODES.len(),

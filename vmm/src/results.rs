@@ -2,6 +2,9 @@
 
 use devices::balloon::counters::CountersSnapshot;
 use devices::balloon::device::FeaturesSnapshot;
+use devices::balloon::hinting::HintingStatus;
+use devices::balloon::queue_map::QueueNumbering;
+use devices::balloon::statistics::StatisticsSample;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -27,12 +30,18 @@ pub struct RunResults {
     pub config: serde_json::Value,
     /// Balloon features by name.
     pub features: FeaturesSnapshot,
+    /// What the guest's balloon driver told beside that.
+    #[serde(default)]
+    pub balloon: BalloonTold,
     /// Balloon counters at the end.
     pub counters: CountersSnapshot,
     /// How long things took.
     pub timings: Timings,
-    /// The VMM's own footprint.
+    /// The VMM's own footprint when the guest's init was up.
     pub footprint: Option<Footprint>,
+    /// The same when the machine had stopped.
+    #[serde(default)]
+    pub footprint_at_end: Option<Footprint>,
     /// JSON lines from the guest's second serial port, in order.
     pub guest: Vec<GuestLine>,
     /// Lines and bytes that were dropped because a bound was reached.
@@ -52,9 +61,11 @@ impl RunResults {
             // Only a path that is not UTF-8 fails, and checked ones are.
             config: serde_json::to_value(config).unwrap_or_default(),
             features: FeaturesSnapshot::default(),
+            balloon: BalloonTold::default(),
             counters: CountersSnapshot::default(),
             timings: Timings::default(),
             footprint: None,
+            footprint_at_end: None,
             guest: Vec::new(),
             dropped: Dropped::default(),
         }
@@ -87,6 +98,19 @@ impl RunResults {
         text.push('\n');
         Ok(text)
     }
+}
+
+/// What the balloon driver of the guest told; each is `None` if it never did.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BalloonTold {
+    /// How it numbers its queues.
+    pub queue_numbering: Option<QueueNumbering>,
+    /// What the guest fills its free pages with.
+    pub poison: Option<u32>,
+    /// The last sample of statistics.
+    pub statistics: Option<StatisticsSample>,
+    /// The last hinting run.
+    pub hinting: Option<HintingStatus>,
 }
 
 /// Whether the CPU that ran the guest is real.
@@ -160,17 +184,22 @@ pub struct Prefault {
     pub gib_per_s: f64,
 }
 
-/// An empty huge page pool (`memory.overcommit`): vCPUs that touched new memory
-/// waited meanwhile, most of them inside KVM, where it cannot be counted.
+/// An empty huge page pool (`memory.overcommit`), sampled ten times a second.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolShortage {
-    /// Milliseconds during which the pool was empty, sampled ten times a second.
+    /// Milliseconds during which the pool was empty.
     pub empty_ms: f64,
+    /// How often a vCPU began to wait for a page.
+    #[serde(default)]
+    pub waits: u64,
+    /// Milliseconds during which one waited.
+    #[serde(default)]
+    pub waited_ms: f64,
     /// Accesses that KVM refused and a vCPU tried again.
     pub refused: u64,
 }
 
-/// The VMM's own memory beside guest RAM, in bytes, when the guest's init was up.
+/// The VMM's own memory beside guest RAM, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Footprint {
     /// Resident set without guest RAM.
@@ -240,6 +269,7 @@ mod tests {
             guest_resident_bytes: 2,
             page_tables_bytes: 3,
         });
+        results.footprint_at_end = results.footprint;
         results.guest.push(GuestLine {
             at_ms: 1.5,
             line: Value::from("text"),
@@ -275,7 +305,7 @@ mod tests {
         paths("", &value, &mut found);
         let counters = "reports reported_bytes zeroed_bytes released_bytes promised_bytes inflated_pages \
                         deflated_pages inflate_zeroed_bytes inflate_released_bytes inflate_promised_pages \
-                        malformed_chains not_ram zero_failures";
+                        hinted_bytes hint_discarded_bytes malformed_chains not_ram zero_failures";
         let mut want: Vec<String> = [
             "schema_version aerostat verdict.kind exit_code",
             "host.kind host.kernel host.cpu host.cpus host.thp",
@@ -288,9 +318,12 @@ mod tests {
             "config.console.output.file config.console.input config.results.path",
             "config.timeout.boot_ms config.timeout.run_ms config.host.kernel config.host.memory",
             "features.offered features.acknowledged",
+            "balloon.queue_numbering balloon.poison balloon.statistics balloon.hinting",
             "timings.memory_ms timings.started_ms timings.init_ms timings.stopped_ms",
             "timings.prefault.bytes timings.prefault.threads timings.prefault.ms timings.prefault.gib_per_s",
             "footprint.vmm_rss_bytes footprint.guest_resident_bytes footprint.page_tables_bytes",
+            "footprint_at_end.vmm_rss_bytes footprint_at_end.guest_resident_bytes",
+            "footprint_at_end.page_tables_bytes",
             "guest[].at_ms guest[].line guest[].pool_free_pages",
             "dropped.console_bytes dropped.guest_lines",
         ]

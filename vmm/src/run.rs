@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::builder::{self, Ends};
 use crate::config::Config;
 use crate::console_input::ConsoleInput;
+use crate::control::control_thread::ControlThread;
 use crate::early_stop::EarlyStop;
 use crate::ending::{GuestWord, StopCause, Stopper, verdict};
 use crate::event_loop::{Connections, EventLoop};
@@ -60,6 +61,11 @@ fn run_into(
             .map(|file| ConsoleInput::new(file, Arc::clone(port)));
         let mut vcpus = machine.start().map_err(internal)?;
         results.timings.started_ms = since_exec();
+        let control = io
+            .control
+            .map(|port| ControlThread::start(port, machine.control(config, vcpus.pause())))
+            .transpose()
+            .map_err(internal)?;
         let connections = Connections {
             user_stop: &io.stop,
             stopper: &stopper,
@@ -72,6 +78,7 @@ fn run_into(
         if let Err(error) = event_loop.and_then(EventLoop::run) {
             stopper.request(StopCause::Broken(error.to_string()));
         }
+        drop(control);
         let intact = vcpus.join();
         results.timings.stopped_ms = since_exec();
         if !intact {
@@ -79,6 +86,7 @@ fn run_into(
         }
     }
     results.footprint = footprint.into_inner();
+    results.footprint_at_end = machine.footprint(&config.memory);
     Ok(machine.finish(results))
 }
 

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "command_line/control.rs"]
+mod control;
+
 /// A directory with a configuration and the files it names.
 struct Directory(PathBuf);
 

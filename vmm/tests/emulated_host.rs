@@ -85,6 +85,7 @@ fn io(console: &Console, stop: &EventFd) -> RunIo {
         output: Box::new(console.clone()),
         input: None,
         stop: stop.try_clone().unwrap(),
+        control: None,
         exec: Instant::now(),
     }
 }

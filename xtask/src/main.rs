@@ -12,6 +12,7 @@ mod house_rules;
 mod kernel;
 mod mirror;
 mod packages;
+mod soak;
 mod stock_kernels;
 mod test;
 
@@ -32,6 +33,8 @@ enum Task {
     Demo(demo::Options),
     /// Lint, test natively, build everything, and boot real guests
     Test(test::Options),
+    /// Guests that allocate, free, inflate and deflate at random for a long time, on each backing
+    Soak(soak::Options),
     /// Name the rows of the device's conformance checklist that have no test
     Conformance,
     /// Feed hostile input to the device and the configuration, guided by coverage
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Demo(options) => demo::demo(&options),
         Task::Test(options) => test::test(&options),
+        Task::Soak(options) => soak::soak(&options),
         Task::Conformance => conformance::conformance(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),

@@ -20,6 +20,7 @@ const NEEDED: &[(&str, Probe)] = &[
     ("bc", Probe::Program("bc")),
     ("binutils", Probe::Program("objcopy")),
     ("bison", Probe::Program("bison")),
+    ("cpio", Probe::Program("cpio")),
     ("dpkg", Probe::Program("dpkg-deb")),
     ("flex", Probe::Program("flex")),
     // libFuzzer is C++.

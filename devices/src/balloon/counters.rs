@@ -37,6 +37,11 @@ pub struct CountersSnapshot {
     pub inflate_released_bytes: u64,
     /// Page numbers promised zero through the bitmap of an inflate request.
     pub inflate_promised_pages: u64,
+    /// Bytes of guest RAM the guest hinted at (free page hinting) in a run that
+    /// was on.
+    pub hinted_bytes: u64,
+    /// Bytes of those that went back to the host.
+    pub hint_discarded_bytes: u64,
     /// Chains that were malformed; each was completed with length 0.
     pub malformed_chains: u64,
     /// Ranges or pages named by the guest that are not guest RAM.

@@ -4,6 +4,7 @@ use std::io;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use vm_memory::GuestMemoryMmap;
@@ -17,6 +18,7 @@ use super::guest_range::GuestRange;
 use super::host_zeroes::{ZeroBy, ZeroGuestRange};
 use super::negotiation;
 use super::queue_work::{BalloonWork, pages_of};
+use super::requests::Requests;
 use crate::interrupt::Interrupt;
 use crate::mmio_bus::BusDevice;
 use crate::virtio::device::VirtioDevice;
@@ -49,7 +51,7 @@ pub enum Hinting {
     /// Only count it.
     Count,
     /// Discard it. **A guest may have taken a hinted page back and written to it
-    /// before the device sees the hint** (virtio 1.3, 5.5.6.7); what it wrote is
+    /// before the device sees the hint** (virtio 1.3, 5.5.6.5); what it wrote is
     /// then lost.
     Discard,
 }
@@ -110,6 +112,17 @@ pub struct BalloonSpec {
     pub deflate_on_oom: bool,
     /// What happens to hinted memory, and whether hinting is offered (bit 3).
     pub hinting: Hinting,
+    /// `hinting` may discard, although the guest can lose what it writes to a
+    /// page between hinting at it and the discard. Required for
+    /// [`Hinting::Discard`].
+    pub accept_hint_race: bool,
+    /// `hinting` and `device_init_reported` may be offered together, although
+    /// another proposal gives bit 6 the meaning HINT_WAIT_ON_ACK: with bits 3,
+    /// 5 and 6 acknowledged it cannot be told which of the two the guest means.
+    /// The device serves both; only its owner may be wrong about it.
+    pub accept_bit6_ambiguity: bool,
+    /// How long a hinting run may take before it is given up.
+    pub hinting_limit: Duration,
     /// Offer PAGE_POISON (bit 4).
     pub page_poison: bool,
     /// Most bytes that are cleared in place per second; `None` is no limit.
@@ -118,7 +131,7 @@ pub struct BalloonSpec {
     pub target_pages: u32,
 }
 
-/// Offers nothing that is optional.
+/// Offers nothing that is optional; a hinting run may take a minute.
 impl Default for BalloonSpec {
     fn default() -> Self {
         Self {
@@ -131,6 +144,9 @@ impl Default for BalloonSpec {
             statistics: false,
             deflate_on_oom: false,
             hinting: Hinting::Off,
+            accept_hint_race: false,
+            accept_bit6_ambiguity: false,
+            hinting_limit: Duration::from_secs(60),
             page_poison: false,
             zero_rate: None,
             target_pages: 0,
@@ -150,7 +166,8 @@ pub struct FeaturesSnapshot {
 
 /// A balloon device with its thread.
 pub struct Balloon {
-    transport: Arc<MmioTransport<DriverView>>,
+    pub(super) transport: Arc<MmioTransport<DriverView>>,
+    pub(super) requests: Arc<Requests>,
     counters: Arc<Counters>,
     guest_pages: u64,
     stop: EventFd,
@@ -196,7 +213,9 @@ impl Balloon {
 
         let log = Arc::new(LogBudget::new());
         let counters = Arc::new(Counters::default());
-        let view = DriverView::new(offered, spec.target_pages);
+        let requests = Arc::new(Requests::new(spec.hinting_limit)?);
+        let (of_view, log_of_view) = (Arc::clone(&requests), Arc::clone(&log));
+        let view = DriverView::new(offered, spec.target_pages, of_view, log_of_view);
         let host = Arc::clone(&ram);
         let make_present = Box::new(move |addr, len| {
             GuestRange::new(addr, len).is_some_and(|range| host.make_present(range).is_ok())
@@ -211,11 +230,16 @@ impl Balloon {
         )?;
         let transport = Arc::new(transport);
         let counted = Arc::clone(&counters);
-        let work = BalloonWork::new(&spec, memory, ram, counted, log)?;
+        let of_work = Arc::clone(&requests);
+        let log_of_work = Arc::clone(&log);
+        let work = BalloonWork::new(&spec, memory, ram, counted, of_work, log_of_work)?;
         let stop = new_event()?;
-        let worker = BalloonThread::new(Arc::clone(&transport), work).prepare(stop.try_clone()?)?;
+        let of_thread = Arc::clone(&requests);
+        let thread = BalloonThread::new(Arc::clone(&transport), work, of_thread, log)?;
+        let worker = thread.prepare(stop.try_clone()?)?;
         let balloon = Self {
             transport,
+            requests,
             counters,
             guest_pages,
             stop,

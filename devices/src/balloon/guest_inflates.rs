@@ -274,7 +274,9 @@ mod tests {
     use super::*;
     use crate::balloon::counters::Counters;
     use crate::balloon::host_zeroes::{ZeroError, ZeroGuestRange};
+    use crate::balloon::pace::Pace;
     use crate::virtio::log_budget::LogBudget;
+    use std::cell::RefCell;
     use std::sync::atomic::AtomicBool;
     use vm_memory::{Bytes, GuestAddress};
 
@@ -319,6 +321,7 @@ mod tests {
                 counters: &counters,
                 log: &log,
                 cancel: &AtomicBool::new(false),
+                pace: &RefCell::new(Pace::new(None)),
             };
             let on_inflate = OnInflate {
                 reclaim,

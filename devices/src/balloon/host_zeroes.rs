@@ -3,13 +3,15 @@
 //! A promise (the used length of a report, a bit in the bitmap of an inflate
 //! request) is made from a [`Zeroed`] and from nothing else.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
 use super::counters::Counters;
 use super::guest_range::{self, GuestRange};
-use super::work_unit::units;
+use super::pace::Pace;
+use super::work_unit::{SMALL_UNIT, UNIT, units};
 use crate::virtio::log_budget::LogBudget;
 
 /// How a range is to be made zero.
@@ -31,6 +33,7 @@ pub enum ZeroBy {
 pub struct Zeroed {
     range: GuestRange,
     released: u64,
+    written: u64,
 }
 
 impl Zeroed {
@@ -38,13 +41,30 @@ impl Zeroed {
     /// [`ZeroGuestRange`], which knows mapping, alignment and system call;
     /// `released` is how many bytes of the range went back to the host.
     pub fn vouch(range: GuestRange, released: u64) -> Self {
-        Self { range, released }
+        Self {
+            range,
+            released,
+            written: 0,
+        }
+    }
+
+    /// Adds how many bytes had to be cleared: what [`zero_rate`] limits.
+    ///
+    /// [`zero_rate`]: super::device::BalloonSpec::zero_rate
+    pub fn after_writing(self, written: u64) -> Self {
+        Self { written, ..self }
     }
 
     /// The range that reads zero.
     #[must_use]
     pub fn range(&self) -> GuestRange {
         self.range
+    }
+
+    /// Bytes that were cleared by storing zeros.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     /// Bytes given back to the host, at most the length of the range.
@@ -123,6 +143,8 @@ pub(crate) struct HostWork<'a> {
     pub(crate) log: &'a LogBudget,
     /// The request is of no interest any more.
     pub(crate) cancel: &'a AtomicBool,
+    /// How fast memory may be cleared.
+    pub(crate) pace: &'a RefCell<Pace>,
 }
 
 /// Room for [`HostWork::zero`], kept from request to request.
@@ -157,6 +179,7 @@ impl HostWork<'_> {
             let len = proof.range().len();
             done.zeroed = done.zeroed.saturating_add(len);
             done.released = done.released.saturating_add(proof.released().min(len));
+            self.pace.borrow_mut().pause(proof.written(), self.cancel);
             zeroed.push(proof);
             Ok(())
         });
@@ -189,7 +212,11 @@ impl HostWork<'_> {
         merged.clear();
         merged.extend_from_slice(wanted);
         guest_range::merge(merged);
-        for unit in merged.iter().flat_map(|range| units(*range, by)) {
+        let size = match self.pace.borrow().is_limited() {
+            true => SMALL_UNIT,
+            false => UNIT,
+        };
+        for unit in merged.iter().flat_map(|range| units(*range, by, size)) {
             if self.cancelled() {
                 return;
             }

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::device::BalloonSpec;
+use super::device::{BalloonSpec, Hinting};
 use super::spec::{
-    DEFLATE_ON_OOM, DEVICE_INIT_ON_INFLATE, DEVICE_INIT_REPORTED, MUST_TELL_HOST, NAMES,
-    PAGE_REPORTING,
+    DEFLATE_ON_OOM, DEVICE_INIT_ON_INFLATE, DEVICE_INIT_REPORTED, FREE_PAGE_HINT, MUST_TELL_HOST,
+    NAMES, PAGE_POISON, PAGE_REPORTING, STATS_VQ,
 };
 use crate::virtio::device::Refused;
 use crate::virtio::features::{Features, RING_EVENT_IDX, VERSION_1};
@@ -28,10 +28,26 @@ pub(crate) fn offered(spec: &BalloonSpec) -> io::Result<Features> {
     if spec.device_init_on_inflate && spec.on_inflate.zero_by().is_none() {
         return unsound("device_init_on_inflate needs an on_inflate that zeroes, not keep");
     }
+    let hinting = spec.hinting != Hinting::Off;
+    if spec.device_init_reported && hinting && !spec.accept_bit6_ambiguity {
+        return unsound(
+            "device_init_reported beside hinting needs accept_bit6_ambiguity: a driver may take \
+             bit 6 for HINT_WAIT_ON_ACK",
+        );
+    }
+    if spec.hinting == Hinting::Discard && !spec.accept_hint_race {
+        return unsound(
+            "hinting that discards needs accept_hint_race: it loses what a guest writes to a page \
+             it hinted at before",
+        );
+    }
     Ok(VERSION_1
         .with(RING_EVENT_IDX)
         .with_if(MUST_TELL_HOST, spec.must_tell_host)
+        .with_if(STATS_VQ, spec.statistics)
         .with_if(DEFLATE_ON_OOM, spec.deflate_on_oom)
+        .with_if(FREE_PAGE_HINT, hinting)
+        .with_if(PAGE_POISON, spec.page_poison)
         .with_if(PAGE_REPORTING, spec.reporting)
         .with_if(DEVICE_INIT_REPORTED, spec.device_init_reported)
         .with_if(DEVICE_INIT_ON_INFLATE, spec.device_init_on_inflate))

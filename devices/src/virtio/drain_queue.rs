@@ -4,18 +4,29 @@
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
-use virtio_queue::{Queue, QueueOwnedT, QueueT};
+use virtio_queue::{QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
 use super::chain::{self, Buffer, Malformed};
 use super::device::VirtioDevice;
 use super::mmio_registers as reg;
 use super::mmio_transport::MmioTransport;
-use super::queue_slot::{self, QueueSlot};
+use super::popped::Popped;
+use super::queue_slot::{self, QueueSlot, ReadyQueue};
 
 /// Chains completed at most before the driver is interrupted and other queues
 /// get their turn: what Linux puts into one page report.
 const CHAINS_PER_BATCH: usize = 32;
+
+/// What becomes of a chain that was handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// It is published with this used length.
+    Complete(u32),
+    /// The device keeps it until [`complete_kept`]. A queue keeps one: the one
+    /// it kept before is published with used length 0.
+    Keep,
+}
 
 /// What a device does with the chains of its queues. Called on the worker's
 /// thread, with nothing locked but where it says so.
@@ -25,23 +36,22 @@ pub(crate) trait QueueWork<A> {
     /// queue. Called before each batch, with the registers locked.
     fn used_rings(&mut self, rings: &mut dyn Iterator<Item = (u64, u64)>);
 
-    /// Does what the chain of queue `index` asks and returns its used length.
+    /// Does what the chain of queue `index` asks and says what becomes of it.
     /// Must look at `cancel` between units of work and return at once, with
     /// anything, when it is set: the result is then dropped.
-    fn handle(&mut self, active: &A, index: usize, chain: &[Buffer], cancel: &AtomicBool) -> u32;
+    fn handle(
+        &mut self,
+        active: &A,
+        index: usize,
+        chain: &[Buffer],
+        cancel: &AtomicBool,
+    ) -> Handled;
 
     /// The chain just handled was published with this used length.
     fn published(&mut self, active: &A, index: usize, used: u32);
 
     /// A malformed chain was published with used length 0.
     fn malformed(&mut self, index: usize, why: &Malformed);
-}
-
-/// A chain taken from the available ring. Completing consumes it, so that it
-/// is not completed twice.
-#[must_use]
-struct Popped {
-    head: u16,
 }
 
 enum Next {
@@ -77,11 +87,15 @@ pub(crate) fn drain<D: VirtioDevice>(
     for _ in 0..CHAINS_PER_BATCH {
         match session.next(chain) {
             Next::Chain(popped) => {
-                let used = work.handle(&active, index, chain, transport.cancel());
-                if session.complete(popped, used).is_none() {
+                let done = match work.handle(&active, index, chain, transport.cancel()) {
+                    Handled::Complete(used) => session
+                        .complete(popped, used)
+                        .map(|()| work.published(&active, index, used)),
+                    Handled::Keep => session.keep(popped),
+                };
+                if done.is_none() {
                     return false;
                 }
-                work.published(&active, index, used);
             }
             Next::Malformed(popped, why) => {
                 if session.complete(popped, 0).is_none() {
@@ -104,6 +118,21 @@ pub(crate) fn drain<D: VirtioDevice>(
     true
 }
 
+/// Publishes the chain queue `index` keeps, with used length 0, and interrupts
+/// the driver. Returns whether there was one; `None` if the queue is not ours.
+pub(crate) fn complete_kept<D: VirtioDevice>(
+    transport: &MmioTransport<D>,
+    index: usize,
+) -> Option<bool> {
+    let (mut session, _) = Session::begin(transport, index)?;
+    session.published = session.step(|queue, memory| match queue.kept.take() {
+        Some(kept) => Ok(kept.complete(&mut queue.ring, memory, 0).map(|()| true)?),
+        None => Ok(false),
+    })?;
+    session.interrupt();
+    Some(session.published)
+}
+
 impl<'a, D: VirtioDevice> Session<'a, D> {
     fn begin(transport: &'a MmioTransport<D>, index: usize) -> Option<(Self, D::Active)> {
         let mut state = transport.lock();
@@ -123,7 +152,7 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
     fn note_used_rings(&self, work: &mut impl QueueWork<D::Active>) {
         let mut state = self.transport.lock();
         let queues = state.slots.iter_mut().filter_map(QueueSlot::queue_mut);
-        work.used_rings(&mut queues.map(|queue| queue_slot::used_ring(queue)));
+        work.used_rings(&mut queues.map(|queue| queue_slot::used_ring(&queue.ring)));
     }
 
     /// Runs one step on the ring under the lock. `None` if the queue is no
@@ -131,14 +160,14 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
     /// reset.
     fn step<T>(
         &self,
-        step: impl FnOnce(&mut Queue, &GuestMemoryMmap) -> Result<T, BrokenRing>,
+        step: impl FnOnce(&mut ReadyQueue, &GuestMemoryMmap) -> Result<T, BrokenRing>,
     ) -> Option<T> {
         let mut state = self.transport.lock();
         if self.transport.cancel().load(Ordering::Relaxed) {
             return None;
         }
         let queue = state.slots.get_mut(self.index)?.queue_mut()?;
-        let mut areas = queue_slot::areas(queue).into_iter();
+        let mut areas = queue_slot::areas(&queue.ring).into_iter();
         let lacks = areas.find(|(addr, len)| !self.transport.make_present(*addr, *len));
         let stepped = match lacks {
             None => step(queue, self.transport.memory()),
@@ -155,19 +184,19 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
     }
 
     fn next(&mut self, chain: &mut Vec<Buffer>) -> Next {
-        let next = self.step(|queue, memory| {
-            let head = match queue.iter(memory)?.next() {
+        let next = self.step(|ReadyQueue { ring, .. }, memory| {
+            let head = match ring.iter(memory)?.next() {
                 Some(chain) => chain.head_index(),
                 None => return Ok(Next::Empty),
             };
-            let size = queue.size();
+            let size = ring.size();
             if head >= size {
                 // It has no place in the used ring, so it cannot be completed.
                 let why = format!("head {head} is outside the table of {size}");
                 return Err(BrokenRing(why));
             }
-            let walked = chain::walk(memory, queue.desc_table(), size, head, chain);
-            let popped = Popped { head };
+            let walked = chain::walk(memory, ring.desc_table(), size, head, chain);
+            let popped = Popped::new(head);
             Ok(match walked {
                 Ok(()) => Next::Chain(popped),
                 Err(why) => Next::Malformed(popped, why),
@@ -177,18 +206,27 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
     }
 
     fn complete(&mut self, popped: Popped, used: u32) -> Option<()> {
-        self.step(|queue, memory| Ok(queue.add_used(memory, popped.head, used)?))?;
+        self.step(|queue, memory| Ok(popped.complete(&mut queue.ring, memory, used)?))?;
         self.published = true;
         Some(())
     }
 
+    /// Keeps a chain; the one kept before is published in its place.
+    fn keep(&mut self, popped: Popped) -> Option<()> {
+        self.published |= self.step(|queue, memory| match queue.kept.replace(popped) {
+            Some(old) => Ok(old.complete(&mut queue.ring, memory, 0).map(|()| true)?),
+            None => Ok(false),
+        })?;
+        Some(())
+    }
+
     fn suppress_kicks(&self) -> Option<()> {
-        self.step(|queue, memory| Ok(queue.disable_notification(memory)?))
+        self.step(|queue, memory| Ok(queue.ring.disable_notification(memory)?))
     }
 
     /// Asks for kicks again; true if chains came in meanwhile.
     fn await_kicks(&self) -> Option<bool> {
-        self.step(|queue, memory| Ok(queue.enable_notification(memory)?))
+        self.step(|queue, memory| Ok(queue.ring.enable_notification(memory)?))
     }
 
     /// Interrupts the driver if anything was published and it wants to know.
@@ -216,15 +254,16 @@ impl<D: VirtioDevice> Drop for Session<'_, D> {
 }
 
 /// What the driver wants to be told about used entries (2.7.7).
-fn wants_interrupt(queue: &mut Queue, memory: &GuestMemoryMmap) -> Result<bool, BrokenRing> {
-    if queue.event_idx_enabled() {
-        return Ok(queue.needs_notification(memory)?);
+fn wants_interrupt(queue: &mut ReadyQueue, memory: &GuestMemoryMmap) -> Result<bool, BrokenRing> {
+    let ring = &mut queue.ring;
+    if ring.event_idx_enabled() {
+        return Ok(ring.needs_notification(memory)?);
     }
     // virtio-queue does not look at the flag. The entries must be visible
     // before it is read.
     fence(Ordering::SeqCst);
     let flags: u16 = memory
-        .load(GuestAddress(queue.avail_ring()), Ordering::Relaxed)
+        .load(GuestAddress(ring.avail_ring()), Ordering::Relaxed)
         .map_err(virtio_queue::Error::GuestMemory)?;
     Ok(u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT == 0)
 }

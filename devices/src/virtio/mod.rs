@@ -9,5 +9,6 @@ pub(crate) mod features;
 pub(crate) mod log_budget;
 pub(crate) mod mmio_registers;
 pub(crate) mod mmio_transport;
+pub(crate) mod popped;
 pub(crate) mod queue_slot;
 pub(crate) mod transport_state;

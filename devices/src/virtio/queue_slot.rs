@@ -5,6 +5,7 @@ use virtio_queue::{Queue, QueueT};
 use vm_memory::{GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
 use super::features::{Features, RING_EVENT_IDX};
+use super::popped::Popped;
 
 /// One queue index: what the driver wrote, and the queue made of it.
 #[derive(Debug, Default)]
@@ -16,9 +17,18 @@ pub(crate) struct QueueSlot {
     available: u64,
     used: u64,
     /// Present while QueueReady reads 1.
-    queue: Option<Queue>,
+    queue: Option<ReadyQueue>,
     /// The driver wrote 0 to QueueReady and waits for the worker to let go.
     closing: bool,
+}
+
+/// A queue in the hands of the device.
+#[derive(Debug)]
+pub(crate) struct ReadyQueue {
+    /// Its rings.
+    pub(crate) ring: Queue,
+    /// The one chain the device keeps for later, if any.
+    pub(crate) kept: Option<Popped>,
 }
 
 /// Which half of an address a register holds.
@@ -127,7 +137,7 @@ impl QueueSlot {
     }
 
     /// The queue, if the worker may use it.
-    pub(crate) fn queue_mut(&mut self) -> Option<&mut Queue> {
+    pub(crate) fn queue_mut(&mut self) -> Option<&mut ReadyQueue> {
         self.queue.as_mut().filter(|_| !self.closing)
     }
 
@@ -149,22 +159,23 @@ impl QueueSlot {
         Area::Used.check(memory, self.used, size.into())?;
 
         // virtio-queue checks again; its errors cannot come up after the above.
-        let mut queue = Queue::new(size).map_err(|_| refused)?;
+        let mut ring = Queue::new(size).map_err(|_| refused)?;
         let descriptors = GuestAddress(self.descriptors);
         let available = GuestAddress(self.available);
         let used = GuestAddress(self.used);
-        let addresses = queue
+        let addresses = ring
             .try_set_desc_table_address(descriptors)
-            .and_then(|()| queue.try_set_avail_ring_address(available))
-            .and_then(|()| queue.try_set_used_ring_address(used));
+            .and_then(|()| ring.try_set_avail_ring_address(available))
+            .and_then(|()| ring.try_set_used_ring_address(used));
         addresses.map_err(|_| QueueError::Address {
             area: Area::Descriptors,
             addr: self.descriptors,
             align: Area::Descriptors.align(),
         })?;
-        queue.set_event_idx(accepted.contains(RING_EVENT_IDX));
-        queue.set_ready(true);
-        self.queue = Some(queue);
+        ring.set_event_idx(accepted.contains(RING_EVENT_IDX));
+        ring.set_ready(true);
+        let kept = None;
+        self.queue = Some(ReadyQueue { ring, kept });
         Ok(())
     }
 

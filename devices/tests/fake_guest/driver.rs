@@ -4,7 +4,10 @@ use std::ops::{Index, IndexMut};
 
 use super::machine::{Machine, wait_until};
 use super::ring::{Buf, Ring};
-use super::{DEVICE_INIT_REPORTED, EVENT_IDX, PAGE_REPORTING, VERSION_1};
+use super::{
+    DEVICE_INIT_REPORTED, EVENT_IDX, FREE_PAGE_HINT, MUST_TELL_HOST, PAGE_POISON, PAGE_REPORTING,
+    STATS_VQ, VERSION_1,
+};
 
 /// Registers (virtio 1.3, 4.2.2).
 pub mod reg {
@@ -54,8 +57,18 @@ pub enum Numbering {
 pub enum Queue {
     Inflate,
     Deflate,
+    Stats,
+    Hint,
     Reporting,
 }
+
+/// The optional queues with the feature each needs, in the order of their fixed
+/// numbers, 2 to 4.
+const OPTIONAL: [(Queue, u64); 3] = [
+    (Queue::Stats, STATS_VQ),
+    (Queue::Hint, FREE_PAGE_HINT),
+    (Queue::Reporting, PAGE_REPORTING),
+];
 
 /// A driver with its rings.
 pub struct Driver<'a> {
@@ -139,12 +152,15 @@ impl<'a> Driver<'a> {
     pub fn prepare(machine: &'a Machine, features: u64, numbering: Numbering, size: u16) -> Self {
         assert!(negotiate(machine, features), "the device agrees");
         let mut wanted = vec![(Queue::Inflate, 0), (Queue::Deflate, 1)];
-        if features & PAGE_REPORTING != 0 {
-            let index = match numbering {
-                Numbering::Dense => 2,
-                Numbering::Fixed => 4,
-            };
-            wanted.push((Queue::Reporting, index));
+        for ((queue, needs), fixed) in OPTIONAL.into_iter().zip(2..) {
+            if features & needs != 0 {
+                let counted = wanted.len() as u32;
+                let index = match numbering {
+                    Numbering::Dense => counted,
+                    Numbering::Fixed => fixed,
+                };
+                wanted.push((queue, index));
+            }
         }
         let queues = wanted.into_iter();
         let queues =
@@ -249,6 +265,8 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// All the features the fake guest knows, for a table.
+/// What [`super::reporting_spec`] offers, for a table.
 pub const KNOWN: u64 =
     VERSION_1 | EVENT_IDX | PAGE_REPORTING | DEVICE_INIT_REPORTED | super::DEFLATE_ON_OOM;
+/// What [`super::full_spec`] offers.
+pub const FULL: u64 = KNOWN | MUST_TELL_HOST | STATS_VQ | FREE_PAGE_HINT | PAGE_POISON;

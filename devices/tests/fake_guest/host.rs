@@ -147,7 +147,7 @@ impl ZeroGuestRange for FakeRam {
             ZeroBy::Discarding => self.whole_pages(range).1,
             ZeroBy::Writing => 0,
         };
-        Ok(Zeroed::vouch(range, released))
+        Ok(Zeroed::vouch(range, released).after_writing(range.len() - released))
     }
 
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {

@@ -1,10 +1,11 @@
 //! A device with fake RAM and a fake interrupt line.
 
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use devices::balloon::device::{Balloon, BalloonSpec, MMIO_LEN, Reclaim};
+use devices::balloon::device::{Balloon, BalloonSpec, Hinting, MMIO_LEN, Reclaim};
 use devices::balloon::guest_range::GuestRange;
 use devices::mmio_bus::BusDevice;
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
@@ -34,6 +35,18 @@ pub fn reporting_spec() -> BalloonSpec {
     }
 }
 
+/// Reporting with bit 6, and all the standard features (bits 0 to 5).
+pub fn full_spec() -> BalloonSpec {
+    BalloonSpec {
+        must_tell_host: true,
+        statistics: true,
+        hinting: Hinting::Count,
+        accept_bit6_ambiguity: true,
+        page_poison: true,
+        ..reporting_spec()
+    }
+}
+
 impl Machine {
     pub fn new(spec: BalloonSpec) -> Self {
         let regions = [LOW, HIGH].map(|r| (GuestAddress(r.start), (r.end - r.start) as usize));
@@ -46,18 +59,31 @@ impl Machine {
 
     /// Guest RAM on backing pages of `page` bytes.
     pub fn with_pages(spec: BalloonSpec, regions: &[(GuestAddress, usize)], page: u64) -> Self {
+        Self::try_with_pages(spec, regions, page).unwrap()
+    }
+
+    /// As [`Machine::new`], for a spec that may be refused.
+    pub fn try_new(spec: BalloonSpec) -> io::Result<Self> {
+        Self::try_with_pages(spec, &[(GuestAddress(0), 1 << 20)], 4096)
+    }
+
+    fn try_with_pages(
+        spec: BalloonSpec,
+        regions: &[(GuestAddress, usize)],
+        page: u64,
+    ) -> io::Result<Self> {
         let memory = GuestMemoryMmap::from_ranges(regions).unwrap();
         let ram = Arc::new(FakeRam::new(memory.clone(), page));
         let line = Arc::new(FakeLine::default());
-        let balloon = Balloon::new(spec, memory.clone(), ram.clone(), line.clone()).unwrap();
+        let balloon = Balloon::new(spec, memory.clone(), ram.clone(), line.clone())?;
         let mmio = balloon.mmio();
-        Self {
+        Ok(Self {
             memory,
             ram,
             line,
             balloon,
             mmio,
-        }
+        })
     }
 
     /// Reads a register.

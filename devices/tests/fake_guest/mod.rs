@@ -4,17 +4,21 @@
 pub mod chain_rules;
 pub mod driver;
 pub mod host;
+pub mod log_lines;
 pub mod machine;
 pub mod ring;
 
 pub use driver::{Driver, Numbering, Queue};
 pub use host::{FakeLine, FakeRam};
-pub use machine::{Machine, reporting_spec};
+pub use machine::{Machine, full_spec, reporting_spec};
 pub use ring::{Buf, Ring, readable, writable};
 
 /// Feature bits as masks (virtio 1.3, 5.5.3 and 6).
-pub const MUST_TELL_HOST: u64 = 1;
+pub const MUST_TELL_HOST: u64 = 1 << 0;
+pub const STATS_VQ: u64 = 1 << 1;
 pub const DEFLATE_ON_OOM: u64 = 1 << 2;
+pub const FREE_PAGE_HINT: u64 = 1 << 3;
+pub const PAGE_POISON: u64 = 1 << 4;
 pub const PAGE_REPORTING: u64 = 1 << 5;
 pub const DEVICE_INIT_REPORTED: u64 = 1 << 6;
 pub const DEVICE_INIT_ON_INFLATE: u64 = 1 << 7;

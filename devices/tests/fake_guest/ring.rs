@@ -2,8 +2,6 @@
 
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 
-use super::chain_rules::Descriptor;
-
 pub const NEXT: u16 = 1;
 pub const WRITE: u16 = 2;
 pub const INDIRECT: u16 = 4;
@@ -85,22 +83,6 @@ impl Ring {
         raw[12..14].copy_from_slice(&flags.to_le_bytes());
         raw[14..].copy_from_slice(&next.to_le_bytes());
         self.memory.write_slice(&raw, GuestAddress(at)).unwrap();
-    }
-
-    /// The descriptor table as it is in guest memory.
-    pub fn read_table(&self) -> Vec<Descriptor> {
-        let mut raw = vec![0; usize::from(self.size) * 16];
-        let at = GuestAddress(self.descriptors);
-        self.memory.read_slice(&mut raw, at).unwrap();
-        let u16_at = |d: &[u8], at: usize| u16::from_le_bytes([d[at], d[at + 1]]);
-        raw.chunks_exact(16)
-            .map(|d| Descriptor {
-                addr: u64::from_le_bytes(d[..8].try_into().unwrap()),
-                len: u32::from_le_bytes(d[8..12].try_into().unwrap()),
-                flags: u16_at(d, 12),
-                next: u16_at(d, 14),
-            })
-            .collect()
     }
 
     /// Writes `chain` to consecutive descriptors from `head` on.

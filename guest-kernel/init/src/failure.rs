@@ -50,6 +50,16 @@ pub(crate) enum StepError {
     /// Not something to do to a machine that is not a guest.
     #[error("refused: only the init of a guest (PID 1) does this")]
     NotGuest,
+    /// The balloon does not get where it should.
+    #[error("the balloon holds {held} bytes after {seconds} s, not {wanted}")]
+    Balloon {
+        /// What it should hold, in bytes.
+        wanted: u64,
+        /// What it holds, in bytes.
+        held: u64,
+        /// How long was waited.
+        seconds: f64,
+    },
     /// Threads could not do anything.
     #[error("no worker completed an allocation; last error: {0}")]
     NoProgress(String),

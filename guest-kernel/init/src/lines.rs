@@ -17,6 +17,7 @@ pub(crate) enum Line {
     Populate(Box<PopulateLine>),
     Dirty(RegionLine),
     Fill(RegionLine),
+    Hold(RegionLine),
     Flush(FlushLine),
     Verify(SettingLine),
     Off(SettingLine),
@@ -26,6 +27,9 @@ pub(crate) enum Line {
     SpinConsole(SpinLine),
     Print(EmptyLine),
     Stress(StressLine),
+    WaitBalloon(WaitBalloonLine),
+    Balloon(BindingLine),
+    Pressure(PressureLine),
     Info(Box<InfoLine>),
     /// The kernel is about to crash.
     Panic(EmptyLine),
@@ -137,6 +141,40 @@ pub(crate) struct StressLine {
     /// Allocations that failed; the thread went on.
     pub(crate) failed: u64,
     pub(crate) flushes: u64,
+    /// How often the balloon's driver was unbound and bound; null if it was
+    /// left alone.
+    pub(crate) balloon_unbinds: Option<u64>,
+    pub(crate) balloon_binds: Option<u64>,
+    pub(crate) vmstat: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct WaitBalloonLine {
+    pub(crate) size_bytes: u64,
+    pub(crate) wall_ns: u64,
+    pub(crate) mem_free_bytes: u64,
+    /// Over the wait.
+    pub(crate) vmstat: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct BindingLine {
+    /// Whether a driver has the balloon now.
+    pub(crate) driver_bound: bool,
+    /// Of the device, as negotiated by the driver that has or had it.
+    pub(crate) features: Vec<u8>,
+    pub(crate) wall_ns: u64,
+    pub(crate) mem_free_bytes: u64,
+    pub(crate) vmstat: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PressureLine {
+    pub(crate) size_bytes: u64,
+    /// Whether the process got all of it; else the kernel killed it.
+    pub(crate) survived: bool,
+    pub(crate) wall_ns: u64,
+    pub(crate) mem_free_bytes: u64,
     pub(crate) vmstat: BTreeMap<String, u64>,
 }
 

@@ -14,6 +14,7 @@ mod steps;
 
 use std::io::Write;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use failure::{EXIT_BAD_STEP, EXIT_PANIC, EXIT_STEP_FAILED};
@@ -23,6 +24,7 @@ use guest::stopping::{default_action, stop};
 use guest::{cmdline, modules, mounts};
 use lines::{ErrorLine, ExitLine, Line};
 use measure::vmstat::Vmstat;
+use run::pressure::{ALLOCATE, allocate_as_victim};
 use run::session::{Ending, Session};
 use steps::program::{BadStep, parse_program};
 use steps::table::STEPS;
@@ -30,8 +32,11 @@ use steps::table::STEPS;
 /// Set once, when this turns out to be the init of a guest.
 static GUEST: AtomicBool = AtomicBool::new(false);
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if std::process::id() != 1 && arguments.first().is_some_and(|first| first == ALLOCATE) {
+        return allocate_as_victim(arguments.get(1).map(String::as_str));
+    }
     let no_init = arguments.iter().any(|argument| argument == "--no-init");
     arguments.retain(|argument| argument != "--no-init");
     let guest = std::process::id() == 1 && !no_init;
@@ -40,7 +45,7 @@ fn main() {
     if !guest {
         if arguments.iter().any(|argument| argument == "--help") {
             print_help();
-            return;
+            return ExitCode::SUCCESS;
         }
         run(Output::Native, &arguments, Vec::new(), None)
     }

@@ -143,7 +143,15 @@ fn a_failed_step_ends_the_run() {
 
 #[test]
 fn what_would_stop_the_machine_is_refused_outside_a_guest() {
-    for step in ["panic", "reboot", "poweroff"] {
+    for step in [
+        "panic",
+        "reboot",
+        "poweroff",
+        "balloon=unbind",
+        "balloon=bind",
+        "pressure=4K",
+        "stress=1,4K,1,balloon",
+    ] {
         let (lines, code) = lines(&[step]);
         assert_eq!(
             (types(&lines), code),
@@ -179,6 +187,18 @@ fn a_kernel_without_a_switch_says_so() {
         );
     }
     assert_eq!(lines[3]["pgzero_bad"], Value::Null);
+}
+
+#[test]
+fn a_balloon_that_does_not_get_there_ends_the_run() {
+    // 1 PiB is more than any machine this runs on has.
+    let (lines, code) = lines(&["wait_balloon=1048576G,0.05", "print=x"]);
+    assert_eq!((types(&lines), code), (vec!["init", "error", "exit"], 4));
+    let message = lines[1]["message"].as_str().unwrap();
+    assert!(
+        message.contains("not 1125899906842624") || message.contains("no count of balloon pages"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -16,7 +16,7 @@ const DURATION_UNITS: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s",
 /// Reads a size: a decimal number of bytes, or of `K`, `M`, `G`, `T` (binary).
 ///
 /// `None` if it is not one, or does not fit 64 bits.
-pub(super) fn parse_size(text: &str) -> Option<u64> {
+pub fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = SIZE_UNITS
         .iter()
         .find_map(|&(letter, bytes)| Some((text.strip_suffix(letter)?, bytes)))
@@ -38,7 +38,7 @@ pub fn format_size(bytes: u64) -> String {
 /// Reads a duration: a decimal number with its unit, `ms`, `s`, `m` or `h`.
 ///
 /// `None` if it is not one; a number without a unit is not one.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at_checked(split)?;
     let (_, millis) = DURATION_UNITS.iter().find(|(name, _)| *name == unit)?;

@@ -7,9 +7,11 @@ use kvm_bindings::CpuId;
 use kvm_ioctls::{VcpuExit, VcpuFd};
 use vm_memory::GuestMemoryMmap;
 
+use super::fault_counts::FaultCounts;
 use super::open::KvmError;
 use super::pool_wait::{PoolShortage, PoolWait};
-use super::vm::Vm;
+use super::vcpu_pause::Gate;
+use super::vm::{self, Vm};
 use crate::ending::{StopCause, Stopper};
 use crate::x86::cpu_state::EntryState;
 use crate::x86::msrs;
@@ -83,20 +85,36 @@ impl Vcpu {
             .map_err(KvmError::call("set the registers of a vCPU"))
     }
 
+    /// Its fault counts; `None` if this KVM has none.
+    #[must_use]
+    pub fn fault_counts(&self) -> Option<FaultCounts> {
+        let counts = vm::statistics(&self.fd).and_then(FaultCounts::find);
+        counts
+            .inspect_err(|error| log::debug!("no fault counts of vCPU {}: {error}", self.id))
+            .ok()
+    }
+
     /// Its number, which is its APIC id too.
     #[must_use]
     pub fn id(&self) -> u8 {
         self.id
     }
 
-    /// Runs until the machine stops, which it may cause itself.
-    pub fn run(mut self, buses: &Buses, empty_pool: &EmptyPool, stopper: &Stopper) {
+    /// Runs until the machine stops, which it may cause itself; not while `gate`
+    /// is closed.
+    pub fn run(mut self, buses: &Buses, empty_pool: &EmptyPool, gate: &Gate, stopper: &Stopper) {
         let nothing = PoolShortage::default();
         let mut wait = PoolWait::new(match empty_pool {
             EmptyPool::Waits(shortage) => shortage,
             EmptyPool::IsABug => &nothing,
         });
         while !stopper.is_requested() {
+            if gate.pass(stopper) {
+                // Tells the guest's watchdogs that it stood still. Refused where
+                // the guest has no clock of KVM's, and then they see a gap.
+                let _ = self.fd.kvmclock_ctrl();
+                continue;
+            }
             match self.run_once(buses) {
                 Exit::Handled => wait.served(),
                 Exit::Signal => {}

@@ -3,14 +3,36 @@
 // UNSAFETY: KVM takes guest memory as a host address, which the type system cannot vouch for.
 #![expect(unsafe_code)]
 
-use kvm_bindings::kvm_userspace_memory_region;
+use std::fs::File;
+use std::io;
+use std::os::fd::FromRawFd;
+
+use kvm_bindings::{KVMIO, kvm_userspace_memory_region};
 use kvm_ioctls::{IoEventAddress, Kvm, VcpuFd, VmFd};
 use vm_memory::{GuestMemoryBackend, GuestMemoryMmap, GuestMemoryRegion};
 use vmm_sys_util::eventfd::EventFd;
+use vmm_sys_util::ioctl::{_IOC_NONE, ioctl, ioctl_expr};
 
 use super::irq_line::IrqLine;
 use super::open::KvmError;
 use crate::x86::layout::KVM_TSS_START;
+
+/// `_IO(KVMIO, 0xce)` in `<linux/kvm.h>`; kvm-ioctls has no call for it.
+const KVM_GET_STATS_FD: libc::c_ulong = ioctl_expr(_IOC_NONE, KVMIO, 0xce, 0);
+
+/// The file with the binary statistics of `vcpu`.
+///
+/// # Errors
+/// Those of the call; `ENOTTY` before Linux 5.14.
+pub(super) fn statistics(vcpu: &VcpuFd) -> io::Result<File> {
+    // SAFETY: the call takes no argument and changes nothing.
+    let fd = unsafe { ioctl(vcpu, KVM_GET_STATS_FD) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is a new descriptor, and nobody else has it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
 
 /// A virtual machine with its memory and its interrupt controllers, without vCPUs.
 pub struct Vm {

@@ -22,6 +22,7 @@
 //! No store here can raise SIGBUS on an empty pool: absent pages are not stored
 //! to, and pages of a pool are populated first by a call that fails instead.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -60,11 +61,12 @@ impl ZeroGuestRange for GuestRamZeroer {
     }
 
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError> {
+        let stored = Cell::new(0);
         let released = self.in_pieces(range, |piece| match by {
-            ZeroBy::Discarding => self.zero_by_discarding(piece),
-            ZeroBy::Writing => self.zero_in_place(piece, &mut |_| {}).map(|()| 0),
+            ZeroBy::Discarding => self.zero_by_discarding(piece, &stored),
+            ZeroBy::Writing => self.write_zeros(piece, &stored).map(|()| 0),
         })?;
-        Ok(Zeroed::vouch(range, released))
+        Ok(Zeroed::vouch(range, released).after_writing(stored.get()))
     }
 
     fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
@@ -112,13 +114,13 @@ impl GuestRamZeroer {
             })
     }
 
-    /// Returns the bytes released.
-    fn zero_by_discarding(&self, piece: Piece<'_>) -> io::Result<u64> {
+    /// Returns the bytes released, and adds those stored to `stored`.
+    fn zero_by_discarding(&self, piece: Piece<'_>, stored: &Cell<u64>) -> io::Result<u64> {
         let whole = piece
             .whole_pages(self.backing.page)
             .filter(|_| self.discard_proof != DiscardProof::None);
         let Some(whole) = whole else {
-            return self.zero_in_place(piece, &mut |_| {}).map(|()| 0);
+            return self.write_zeros(piece, stored).map(|()| 0);
         };
 
         let mut anything = false;
@@ -133,12 +135,15 @@ impl GuestRamZeroer {
         }
         if self.discard(whole).is_err() {
             // Locked memory, for one. Writing is always possible.
-            return self.zero_in_place(piece, &mut |_| {}).map(|()| 0);
+            return self.write_zeros(piece, stored).map(|()| 0);
         }
         if self.discard_proof == DiscardProof::ByAbsence {
             // Also looks at what should be gone, and writes what is not.
             let mut left = 0;
-            self.zero_in_place(piece, &mut |run| left += present_bytes_in(run, whole))?;
+            self.zero_in_place(piece, &mut |run| {
+                left += present_bytes_in(run, whole);
+                count_in(stored, run);
+            })?;
             return Ok(before.saturating_sub(left));
         }
         let edges = [
@@ -146,9 +151,14 @@ impl GuestRamZeroer {
             piece.part(whole.end(), piece.end()),
         ];
         for edge in edges.into_iter().flatten() {
-            self.zero_in_place(edge, &mut |_| {})?;
+            self.write_zeros(edge, stored)?;
         }
         Ok(before)
+    }
+
+    /// As [`Self::zero_in_place`]; adds the bytes stored to `stored`.
+    fn write_zeros(&self, piece: Piece<'_>, stored: &Cell<u64>) -> io::Result<()> {
+        self.zero_in_place(piece, &mut |run| count_in(stored, run))
     }
 
     /// Stores zeros wherever there may be memory and leaves absent what is
@@ -217,6 +227,10 @@ impl GuestRamZeroer {
         })?;
         Ok(bytes)
     }
+}
+
+fn count_in(stored: &Cell<u64>, run: Run<'_>) {
+    stored.set(stored.get() + run.piece.len() as u64);
 }
 
 fn present_bytes_in(run: Run<'_>, piece: Piece<'_>) -> u64 {

@@ -1,4 +1,4 @@
-//! One guest of the demo, run to its end.
+//! One guest, run to its end.
 
 use std::io;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use crate::artifacts::Artifacts;
 
 /// Runs our kernel with `steps` for its init and `sets` over the defaults; fails
 /// unless it ends well.
-pub(super) fn run(
+pub(crate) fn run(
     session: &mut Session,
     built: &Artifacts,
     steps: &str,
@@ -31,6 +31,7 @@ pub(super) fn run(
         output: Box::new(io::sink()),
         input: None,
         stop: EventFd::new(0)?,
+        control: None,
         exec: Instant::now(),
     };
     let results = session.run(&config, io);

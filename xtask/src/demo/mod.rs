@@ -2,7 +2,7 @@
 //! they show as one table.
 
 mod boot;
-mod guest;
+pub(crate) mod guest;
 mod machine;
 mod show;
 mod verdict;

@@ -45,6 +45,9 @@ pub(crate) struct Balloon {
     driver_bound: bool,
     /// Numbers of the negotiated feature bits.
     features: Vec<u8>,
+    /// Name on the virtio bus.
+    #[serde(skip)]
+    device: String,
 }
 
 /// The guest kernel's knowledge of zeroed pages.
@@ -112,14 +115,31 @@ impl Balloon {
                 .and_then(|text| u32::from_str_radix(text.trim_start_matches("0x"), 16).ok());
             if id == Some(BALLOON_DEVICE_ID) {
                 let bits = kernel_file::read_if_any(device.join("features")).unwrap_or_default();
+                let name = device.file_name().unwrap_or_default();
                 return Self {
                     found: true,
                     driver_bound: device.join("driver").exists(),
                     features: feature_bits(&bits),
+                    device: name.to_string_lossy().into_owned(),
                 };
             }
         }
         Self::default()
+    }
+
+    /// Name of the device on the virtio bus; none if there is no balloon.
+    pub(crate) fn device(&self) -> Option<&str> {
+        self.found.then_some(&self.device)
+    }
+
+    /// Whether a driver has the device.
+    pub(crate) fn driver_bound(&self) -> bool {
+        self.driver_bound
+    }
+
+    /// Numbers of the negotiated feature bits.
+    pub(crate) fn into_features(self) -> Vec<u8> {
+        self.features
     }
 }
 
@@ -174,6 +194,9 @@ mod tests {
         fs::remove_dir_all(&bus).unwrap();
         assert!(balloon.found && !balloon.driver_bound);
         assert_eq!(balloon.features, [1, 2, 5, 6, 32]);
-        assert_eq!(Balloon::on_bus(&bus), Balloon::default());
+        assert_eq!(balloon.device(), Some("virtio1"));
+        let none = Balloon::on_bus(&bus);
+        assert_eq!(none, Balloon::default());
+        assert_eq!(none.device(), None);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::failure::StepError;
 use crate::kernel_file;
+use crate::steps::page_kind::BASE_PAGE_BYTES;
 
 /// Counters that are reported, where the kernel has them.
 const NAMES: [&str; 5] = [
@@ -51,6 +52,15 @@ impl Vmstat {
         Self(deltas.collect())
     }
 
+    /// What the balloons hold, in bytes; `None` if the kernel does not count it.
+    pub(crate) fn balloon_bytes(&self) -> Option<u64> {
+        let pages = self
+            .0
+            .get("balloon_inflate")?
+            .checked_sub(*self.0.get("balloon_deflate")?)?;
+        pages.checked_mul(BASE_PAGE_BYTES)
+    }
+
     /// The counter `name`, else the sum over the classes it is split into
     /// (`name_o0`, `name_pmd`, ...), else `None`: the kernel does not count this.
     pub(crate) fn total(&self, name: &str) -> Option<u64> {
@@ -96,6 +106,19 @@ mod tests {
         assert_eq!(stat.total("pgzero_skipped"), Some(7));
         assert_eq!(stat.total("pgzero_bad"), None);
         assert_eq!(Vmstat::parse("pgfault 3").total("pgzero_done"), None);
+    }
+
+    #[test]
+    fn a_balloon_holds_what_was_inflated_and_not_deflated() {
+        let held = |text| Vmstat::parse(text).balloon_bytes();
+        assert_eq!(
+            held("balloon_inflate 700\nballoon_deflate 188"),
+            Some(2 << 20)
+        );
+        assert_eq!(held("balloon_inflate 9\nballoon_deflate 9"), Some(0));
+        // Two counters are not read at the same moment.
+        assert_eq!(held("balloon_inflate 9\nballoon_deflate 10"), None);
+        assert_eq!(held("balloon_inflate 9"), None);
     }
 
     #[test]

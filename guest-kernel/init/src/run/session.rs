@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
-use super::{console, populate, reporting, settings, stress};
+use super::{balloon, console, hold, populate, pressure, reporting, settings, stress};
 use crate::failure::{EXIT_NOT_ZERO, EXIT_OK, EXIT_STEP_FAILED, StepError};
 use crate::guest::facts::{Balloon, PageZeroed, Reporting};
 use crate::guest::output::Output;
@@ -141,6 +141,7 @@ impl<'a> Session<'a> {
                 self.kept.push(memory);
                 Line::Fill(line)
             }
+            Step::Hold { region, duration } => Line::Hold(hold::hold(*region, *duration)?),
             Step::Flush(passes) => Line::Flush(reporting::flush(*passes)?),
             Step::Verify(on) => Line::Verify(settings::verify(*on)?),
             Step::Off(off) => Line::Off(settings::off(*off)?),
@@ -151,7 +152,24 @@ impl<'a> Session<'a> {
                 workers,
                 bytes,
                 duration,
-            } => return stress::stress(*workers, *bytes, *duration),
+                balloon,
+            } => {
+                if *balloon {
+                    self.require_guest()?;
+                }
+                return stress::stress(*workers, *bytes, *duration, *balloon);
+            }
+            Step::WaitBalloon { bytes, patience } => {
+                Line::WaitBalloon(balloon::wait(*bytes, *patience)?)
+            }
+            Step::Balloon(binding) => {
+                self.require_guest()?;
+                Line::Balloon(balloon::bind(*binding)?)
+            }
+            Step::Pressure(bytes) => {
+                self.require_guest()?;
+                Line::Pressure(pressure::pressure(*bytes)?)
+            }
             Step::Print(text) => {
                 self.output.console(format!("{text}\n").as_bytes());
                 Line::Print(EmptyLine {})

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
 
+use super::balloon::Rebinder;
 use super::reporting::{Flushed, flush_now};
 use super::session::Outcome;
 use super::settings;
@@ -34,8 +35,20 @@ struct Tally {
     last_error: Option<StepError>,
 }
 
-/// Runs `workers` threads of at most `bytes` each for `duration`.
-pub(crate) fn stress(workers: u32, bytes: u64, duration: Duration) -> Result<Outcome, StepError> {
+/// Runs `workers` threads of at most `bytes` each for `duration`; with `balloon`
+/// its driver comes and goes. There has to be memory for all when the balloon
+/// is full.
+pub(crate) fn stress(
+    workers: u32,
+    bytes: u64,
+    duration: Duration,
+    balloon: bool,
+) -> Result<Outcome, StepError> {
+    let mut rebinder = if balloon {
+        Some(Rebinder::new()?)
+    } else {
+        None
+    };
     require_available(bytes.saturating_mul(u64::from(workers)))?;
     let before = Vmstat::now()?;
     let start = now_ns(ClockId::Monotonic);
@@ -43,7 +56,7 @@ pub(crate) fn stress(workers: u32, bytes: u64, duration: Duration) -> Result<Out
     let threads: Vec<_> = (1..=workers)
         .map(|seed| thread::spawn(move || work(u64::from(seed), bytes, deadline)))
         .collect();
-    let flushes = disturb(deadline);
+    let flushes = disturb(deadline, rebinder.as_mut());
     let mut all = Tally::default();
     for worker in threads {
         // A panic of a thread has ended the program before this.
@@ -68,6 +81,8 @@ pub(crate) fn stress(workers: u32, bytes: u64, duration: Duration) -> Result<Out
         nonzero_bytes: all.nonzero_bytes,
         failed: all.failed,
         flushes: flushes?,
+        balloon_unbinds: rebinder.as_ref().map(|rebinder| rebinder.unbinds),
+        balloon_binds: rebinder.as_ref().map(|rebinder| rebinder.binds),
         vmstat: Vmstat::now()?.since(&before).into_counters(),
     });
     Ok(if all.nonzero_bytes == 0 {
@@ -77,12 +92,16 @@ pub(crate) fn stress(workers: u32, bytes: u64, duration: Duration) -> Result<Out
     })
 }
 
-/// Flushes, compacts and drops caches each second; returns how many flushes.
-fn disturb(deadline: Instant) -> Result<u64, StepError> {
+/// Flushes, compacts, drops caches and perhaps binds or unbinds each second;
+/// returns how many flushes.
+fn disturb(deadline: Instant, mut rebinder: Option<&mut Rebinder>) -> Result<u64, StepError> {
     let mut flushes = 0;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
+            if let Some(rebinder) = &mut rebinder {
+                rebinder.finish()?;
+            }
             return Ok(flushes);
         }
         thread::sleep(left.min(ROUND));
@@ -91,6 +110,10 @@ fn disturb(deadline: Instant) -> Result<u64, StepError> {
         }
         settings::compact()?;
         settings::drop_caches()?;
+        // Last: the balloon that was bound a round ago was compacted just now.
+        if let Some(rebinder) = &mut rebinder {
+            rebinder.toggle()?;
+        }
     }
 }
 

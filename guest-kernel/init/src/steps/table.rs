@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use super::page_kind::{BASE_PAGE_BYTES, PageKind};
-use super::size::{format_size, parse_size};
+use super::argument::{
+    bare, count, flush, hold, needed, nothing, on_off, populate, region, seconds, stress,
+    wait_balloon, whole_pages,
+};
+use super::page_kind::PageKind;
+use super::size::parse_size;
 
 /// One thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +25,13 @@ pub(crate) enum Step {
     Dirty(Region),
     /// Allocate, fill with non-zero bytes, keep until the end.
     Fill(Region),
+    /// Have another process fill memory and free it after a while.
+    Hold {
+        /// Bytes, and the pages to ask for.
+        region: Region,
+        /// How long it is held.
+        duration: Duration,
+    },
     /// Have all free blocks reported to the host now, in at most this many passes.
     Flush(u32),
     /// Whether the kernel verifies what is claimed zero.
@@ -41,7 +52,21 @@ pub(crate) enum Step {
         bytes: u64,
         /// For how long.
         duration: Duration,
+        /// Bind and unbind the driver of the balloon meanwhile.
+        balloon: bool,
     },
+    /// Wait until the balloon holds exactly this much.
+    WaitBalloon {
+        /// Bytes.
+        bytes: u64,
+        /// Fail after so long.
+        patience: Duration,
+    },
+    /// Bind the driver of the balloon to its device, or unbind it, which
+    /// deflates the balloon.
+    Balloon(Binding),
+    /// Have a process allocate this many bytes, whether they are available or not.
+    Pressure(u64),
     /// Write a text to the console.
     Print(String),
     /// Write this many bytes to the console.
@@ -58,6 +83,15 @@ pub(crate) enum Step {
     Reboot,
     /// End with exit code 0 by power off.
     Poweroff,
+}
+
+/// What becomes of the driver of the balloon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Binding {
+    /// It takes the device, and inflates to the host's target.
+    Bind,
+    /// It deflates the balloon and leaves the device.
+    Unbind,
 }
 
 /// How much memory of which pages.
@@ -102,10 +136,6 @@ macro_rules! row {
     };
 }
 
-/// Passes a `flush` without a number may take. The kernel stops at the first
-/// pass that finds nothing, so this is a bound and not a duration.
-const ENOUGH_PASSES: u32 = 1000;
-
 /// All words, in the order in which they are documented.
 pub(crate) const STEPS: &[StepSpec] = &[
     row!(
@@ -125,6 +155,12 @@ pub(crate) const STEPS: &[StepSpec] = &[
         "fill=SIZE[,KIND]",
         "allocate, fill with 0xAB, keep until the end",
         |arg| Ok(Word::Step(Step::Fill(region(arg)?)))
+    ),
+    row!(
+        "hold",
+        "hold=SECONDS,SIZE[,KIND]",
+        "have another process fill memory with 0xAB; after SECONDS it ends, and what came free is reported",
+        hold
     ),
     row!(
         "flush",
@@ -159,9 +195,31 @@ pub(crate) const STEPS: &[StepSpec] = &[
     ))),
     row!(
         "stress",
-        "stress=THREADS,SIZE,SECONDS",
-        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second",
+        "stress=THREADS,SIZE,SECONDS[,balloon]",
+        "threads allocate up to SIZE each, check for zero, dirty, free, while memory is flushed and compacted every second; with `balloon` its driver is also unbound and bound in turn",
         stress
+    ),
+    row!(
+        "wait_balloon",
+        "wait_balloon=SIZE[,SECONDS]",
+        "wait until the balloon holds exactly SIZE (or 0), at most SECONDS (60)",
+        wait_balloon
+    ),
+    row!(
+        "balloon",
+        "balloon=bind|unbind",
+        "bind the balloon's driver, which then inflates to the host's target, or unbind it, which deflates all of it first",
+        |arg| Ok(Word::Step(Step::Balloon(match arg {
+            Some("bind") => Binding::Bind,
+            Some("unbind") => Binding::Unbind,
+            _ => return Err("must be bind or unbind".to_owned()),
+        })))
+    ),
+    row!(
+        "pressure",
+        "pressure=SIZE",
+        "have a process, which the kernel kills first, allocate SIZE even if that is not available",
+        |arg| Ok(Word::Step(Step::Pressure(whole_pages(needed(arg)?)?)))
     ),
     row!(
         "loop",
@@ -227,105 +285,4 @@ pub(crate) fn parse_word(word: &str) -> Result<Word, String> {
         ));
     };
     (spec.parse)(argument).map_err(|error| format!("step `{word}`: {error} ({})", spec.usage))
-}
-
-fn needed(argument: Option<&str>) -> Result<&str, String> {
-    argument
-        .filter(|argument| !argument.is_empty())
-        .ok_or_else(|| "a value is missing".to_owned())
-}
-
-fn nothing(argument: Option<&str>) -> Result<(), String> {
-    match argument {
-        None => Ok(()),
-        Some(argument) => Err(format!("takes no value, got `{argument}`")),
-    }
-}
-
-fn bare(argument: Option<&str>, step: Step) -> Result<Word, String> {
-    nothing(argument)?;
-    Ok(Word::Step(step))
-}
-
-fn on_off(argument: Option<&str>) -> Result<bool, String> {
-    match argument {
-        Some("on") => Ok(true),
-        Some("off") => Ok(false),
-        _ => Err("must be on or off".to_owned()),
-    }
-}
-
-fn count(text: &str, max: u32) -> Result<u32, String> {
-    text.parse()
-        .ok()
-        .filter(|number| (1..=max).contains(number))
-        .ok_or_else(|| format!("`{text}` is not a whole number from 1 to {max}"))
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse::<f64>()
-        .ok()
-        .filter(|seconds| (0.0..=86400.0).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("`{text}` is not a number of seconds from 0 to 86400"))
-}
-
-fn region(argument: Option<&str>) -> Result<Region, String> {
-    let (size, kind) = match needed(argument)?.split_once(',') {
-        Some((size, kind)) => (size, kind.parse()?),
-        None => (needed(argument)?, PageKind::Thp),
-    };
-    let bytes = parse_size(size)?;
-    let page = kind.page_bytes();
-    if bytes % page != 0 {
-        return Err(format!(
-            "{size} is not a multiple of the {} pages of {kind}; {} is",
-            format_size(page),
-            format_size(bytes.next_multiple_of(page)),
-        ));
-    }
-    Ok(Region { bytes, kind })
-}
-
-fn populate(argument: Option<&str>) -> Result<Word, String> {
-    let mut rest = needed(argument)?;
-    let (mut write, mut check) = (false, false);
-    while let Some((front, flag)) = rest.rsplit_once(',') {
-        match flag {
-            "write" => write = true,
-            "check" => check = true,
-            _ => break,
-        }
-        rest = front;
-    }
-    Ok(Word::Step(Step::Populate {
-        region: region(Some(rest))?,
-        write,
-        check,
-    }))
-}
-
-fn flush(argument: Option<&str>) -> Result<Word, String> {
-    let passes = match argument {
-        None => ENOUGH_PASSES,
-        Some(text) => count(text, 1_000_000)?,
-    };
-    Ok(Word::Step(Step::Flush(passes)))
-}
-
-fn stress(argument: Option<&str>) -> Result<Word, String> {
-    let argument = needed(argument)?;
-    let parts: Vec<_> = argument.split(',').collect();
-    let [workers, size, duration] = parts.as_slice() else {
-        return Err("needs three values".to_owned());
-    };
-    let bytes = parse_size(size)?;
-    if bytes % BASE_PAGE_BYTES != 0 {
-        return Err(format!("{size} is not a multiple of 4K"));
-    }
-    Ok(Word::Step(Step::Stress {
-        workers: count(workers, 256)?,
-        bytes,
-        duration: seconds(duration)?,
-    }))
 }

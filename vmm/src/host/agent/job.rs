@@ -14,10 +14,12 @@ use rustix::process::{
     waitpid,
 };
 
+use super::control_pipes::{ControlPipes, MAX_CALLS};
 use super::outbox::Outbox;
 use super::pools::{PoolError, Pools};
 use super::serve::Places;
 use crate::config::TEST_FAULTS;
+use crate::control::pipes::PIPES_VARIABLE;
 use crate::host::native::HOST_KIND_VARIABLE;
 use crate::host::protocol::frame::CHUNK_BYTES;
 use crate::host::protocol::{Done, Ended, Job, Message};
@@ -36,6 +38,7 @@ pub(super) struct RunningJob {
     shared: Arc<Mutex<Control>>,
     input: mpsc::Sender<Vec<u8>>,
     input_held: Arc<AtomicUsize>,
+    calls: mpsc::SyncSender<Vec<u8>>,
     over: Arc<AtomicBool>,
 }
 
@@ -51,6 +54,7 @@ impl RunningJob {
         let shared = Arc::new(Mutex::new(Control::default()));
         let (input, input_receiver) = mpsc::channel();
         let input_held = Arc::new(AtomicUsize::new(0));
+        let (calls, call_receiver) = mpsc::sync_channel(MAX_CALLS);
         let over = Arc::new(AtomicBool::new(false));
         let (control, held, ends) = (
             Arc::clone(&shared),
@@ -58,7 +62,8 @@ impl RunningJob {
             Arc::clone(&over),
         );
         thread::Builder::new().name("job".into()).spawn(move || {
-            let ended = run(&job, &control, input_receiver, held, &outbox, &places);
+            let input = (input_receiver, held);
+            let ended = run(&job, &control, input, call_receiver, &outbox, &places);
             let ended = ended.unwrap_or_else(|error| refused(FailureClass::Internal, &error));
             let leaks = places.pools.leaks();
             // Before it is said: the next job may follow at once.
@@ -70,6 +75,7 @@ impl RunningJob {
             shared,
             input,
             input_held,
+            calls,
             over,
         })
     }
@@ -91,6 +97,11 @@ impl RunningJob {
     pub(super) fn end_input(&self) {
         // An empty piece is the end; nobody listens once the job is over.
         let _ = self.input.send(Vec::new());
+    }
+
+    /// Passes a control call on; it is dropped if too many are waiting.
+    pub(super) fn call(&self, line: Vec<u8>) {
+        let _ = self.calls.try_send(line);
     }
 
     pub(super) fn stop(&self) {
@@ -125,8 +136,8 @@ fn lock(shared: &Mutex<Control>) -> MutexGuard<'_, Control> {
 fn run(
     job: &Job,
     shared: &Mutex<Control>,
-    input: mpsc::Receiver<Vec<u8>>,
-    held: Arc<AtomicUsize>,
+    (input, held): (mpsc::Receiver<Vec<u8>>, Arc<AtomicUsize>),
+    calls: mpsc::Receiver<Vec<u8>>,
     outbox: &Outbox,
     places: &Places,
 ) -> io::Result<Ended> {
@@ -162,6 +173,11 @@ fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0);
+    let control = job.control.then(|| ControlPipes::connect(calls, outbox));
+    let (control, answers) = control.transpose()?.unzip();
+    if let Some(pipes) = &control {
+        command.env(PIPES_VARIABLE, pipes.variable());
+    }
     let mut child = command.spawn()?;
     let pid = Pid::from_child(&child);
     adopt(shared, pid)?;
@@ -170,7 +186,9 @@ fn run(
     let (_, status) = waitpid(Some(pid), WaitOptions::empty())?.ok_or(io::ErrorKind::NotFound)?;
     // Whatever the child started goes with it, so that the pipes end too.
     let _ = kill_process_group(pid, Signal::KILL);
-    for pump in pumps {
+    // And with them the pipes it was controlled through.
+    drop(control);
+    for pump in pumps.into_iter().chain(answers) {
         // A pump that panicked has ended the machine.
         let _ = pump.join();
     }
@@ -219,7 +237,8 @@ fn connect(
     pumps
 }
 
-fn pump(mut from: impl Read, as_message: fn(Vec<u8>) -> Message, outbox: &Outbox) {
+/// Passes on what comes, until it ends.
+pub(super) fn pump(mut from: impl Read, as_message: fn(Vec<u8>) -> Message, outbox: &Outbox) {
     let mut chunk = vec![0; CHUNK_BYTES];
     while let Ok(length @ 1..) = from.read(&mut chunk) {
         let bytes = chunk.get(..length).unwrap_or_default().to_vec();

@@ -3,6 +3,7 @@
 //! It takes files and jobs from the other side of the control channel and runs
 //! each job as a child: this same program, as `aerostat run --host native`.
 
+mod control_pipes;
 mod file_store;
 mod init;
 mod job;

@@ -90,6 +90,7 @@ fn handle(
         }
         (Message::Input(bytes), Some(running)) => running.input(bytes),
         (Message::InputEnd, Some(running)) => running.end_input(),
+        (Message::Calls(lines), Some(running)) => running.call(lines),
         (Message::Stop, Some(running)) => running.stop(),
         (Message::Kill, Some(running)) => running.kill(),
         // A stop may cross the end of the job it is meant for; the rest is for the other side.

@@ -71,11 +71,16 @@ impl Agent {
     }
 
     fn start(&self, input: bool) {
+        self.start_with(input, false);
+    }
+
+    fn start_with(&self, input: bool, control: bool) {
         self.send(&Message::Job(Job {
             config: "the = 'configuration'\n".into(),
             pool: None,
             plain_bytes: 0,
             input,
+            control,
             debug: false,
         }));
     }
@@ -89,6 +94,7 @@ impl Agent {
                 Message::Log(bytes) => seen.log.extend(bytes),
                 Message::Results(bytes) => seen.results.extend(bytes),
                 Message::InputTaken(bytes) => seen.taken += bytes,
+                Message::Answers(bytes) => seen.answers.extend(bytes),
                 Message::Done(done) => {
                     assert_eq!(done.leaks, []);
                     seen.ended = Some(done.ended);
@@ -119,6 +125,7 @@ struct Seen {
     output: Vec<u8>,
     log: Vec<u8>,
     results: Vec<u8>,
+    answers: Vec<u8>,
     taken: u32,
     ended: Option<Ended>,
 }
@@ -236,6 +243,37 @@ fn input_nobody_reads_is_bounded_and_blocks_nothing() {
 }
 
 #[test]
+fn calls_reach_the_run_and_its_answers_come_back_to_the_last_one() {
+    let mut agent = Agent::new(
+        "control",
+        "calls=${AEROSTAT_CONTROL_PIPES%,*}; answers=${AEROSTAT_CONTROL_PIPES#*,}
+         exec < $calls; echo up > $answers; read a; read b; echo \"$a and $b\" > $answers",
+    );
+    agent.start_with(false, true);
+    assert_eq!(agent.receive(), Message::Answers(b"up\n".to_vec()));
+    agent.send(&Message::Calls(b"one\n".to_vec()));
+    agent.send(&Message::Calls(b"two\n".to_vec()));
+    let seen = agent.finish();
+    assert_eq!(text(&seen.answers), "one and two\n");
+    assert_eq!(seen.ended, Some(Ended::Exited(0)), "{}", text(&seen.log));
+}
+
+#[test]
+fn calls_nobody_reads_are_bounded_and_block_nothing() {
+    let mut agent = Agent::new(
+        "uncalled",
+        "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done",
+    );
+    agent.start_with(false, true);
+    agent.until_output();
+    for _ in 0..256 {
+        agent.send(&Message::Calls(vec![b'x'; 64 << 10]));
+    }
+    agent.send(&Message::Stop);
+    assert_eq!(agent.finish().ended, Some(Ended::Exited(0)));
+}
+
+#[test]
 fn a_second_job_is_refused_while_one_runs() {
     let mut agent = Agent::new(
         "second",
@@ -261,6 +299,7 @@ fn a_pool_the_host_cannot_have_is_a_memory_verdict() {
         pool,
         plain_bytes: 0,
         input: false,
+        control: false,
         debug: false,
     }));
     let seen = agent.finish();

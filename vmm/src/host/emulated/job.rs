@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::control_relay::ControlRelay;
 use super::files::{self, GuestFile};
 use super::inner_results;
 use super::link::{self, Others};
@@ -44,6 +45,7 @@ struct Running {
     console: ConsoleOutput,
     /// Says why once nobody takes the console's output any more.
     reader: Arc<Stopper>,
+    control: Option<ControlRelay>,
     input: Option<File>,
     input_room: usize,
     stopping: Stopping,
@@ -85,10 +87,14 @@ impl EmulatedHost {
         let reader = Arc::new(Stopper::new().map_err(internal)?);
         let reader_gone = pollable(reader.event()).map_err(internal)?;
         let console = ConsoleOutput::start(io.output, Arc::clone(&reader)).map_err(internal)?;
-        self.send(&Message::Job(job(config, &files, options, input.is_some())))?;
+        let control = io.control.map(ControlRelay::new);
+        let mut job = job(config, &files, options, input.is_some());
+        job.control = control.is_some();
+        self.send(&Message::Job(job))?;
         let mut running = Running {
             console,
             reader,
+            control,
             input,
             input_room: INPUT_WINDOW,
             stopping: Stopping::No,
@@ -131,6 +137,7 @@ impl EmulatedHost {
                     .as_ref()
                     .filter(|_| running.input_room > 0)
                     .map(AsFd::as_fd),
+                calls: running.control.as_ref().map(ControlRelay::waiting),
             };
             let turn = self.turn(&others)?;
             for message in turn.messages {
@@ -140,6 +147,9 @@ impl EmulatedHost {
             }
             if turn.input {
                 self.forward_input(running)?;
+            }
+            if turn.calls {
+                self.forward_calls(running)?;
             }
             if turn.stop {
                 self.ask_to_stop(running, Verdict::Interrupted)?;
@@ -168,6 +178,13 @@ impl EmulatedHost {
         }
         running.input_room -= bytes.len();
         self.send(&Message::Input(bytes))
+    }
+
+    fn forward_calls(&mut self, running: &Running) -> Result<(), Verdict> {
+        let calls = running.control.iter().flat_map(ControlRelay::calls);
+        calls
+            .map(Message::Calls)
+            .try_for_each(|call| self.send(&call))
     }
 
     fn ask_to_stop(&mut self, running: &mut Running, why: Verdict) -> Result<(), Verdict> {
@@ -225,6 +242,11 @@ impl Running {
                 let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
                 self.input_room = self.input_room.saturating_add(bytes).min(INPUT_WINDOW);
             }
+            Message::Answers(bytes) => {
+                if let Some(control) = &mut self.control {
+                    control.answers(&bytes);
+                }
+            }
             Message::Done(done) => return Some(done),
             // A document that is too long misses its end and does not parse; the rest is no news.
             _ => {}
@@ -278,6 +300,7 @@ fn job(config: &Config, files: &[GuestFile], options: &JobOptions, input: bool) 
         }),
         plain_bytes: if hugetlb { 0 } else { size },
         input,
+        control: false,
         debug: log::log_enabled!(log::Level::Debug),
     }
 }
@@ -297,6 +320,8 @@ fn inside(config: &Config, files: &[GuestFile], input: bool) -> Config {
     }
     inside.console.input = input;
     inside.results.path = Some(crate::host::agent::RESULTS_PATH.into());
+    // Clients connect here, and come to it through the host's channel.
+    inside.control.socket = None;
     inside.host.kernel = None;
     inside.host.memory = None;
     inside

@@ -36,6 +36,8 @@ pub(super) struct Others<'a> {
     pub(super) reader_gone: Option<BorrowedFd<'a>>,
     /// Console input, while the host has room for it.
     pub(super) input: Option<BorrowedFd<'a>>,
+    /// Readable when somebody wants to control the VM.
+    pub(super) calls: Option<BorrowedFd<'a>>,
 }
 
 /// What a [`Link::turn`] found.
@@ -45,6 +47,7 @@ pub(super) struct Turn {
     pub(super) stop: bool,
     pub(super) reader_gone: bool,
     pub(super) input: bool,
+    pub(super) calls: bool,
 }
 
 /// The channel.
@@ -98,7 +101,7 @@ impl Link {
         let mut turn = Turn::default();
         let ready = {
             let mut fds = vec![PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)];
-            let optional = [others.stop, others.reader_gone, others.input];
+            let optional = [others.stop, others.reader_gone, others.input, others.calls];
             fds.extend(
                 optional
                     .iter()
@@ -116,6 +119,7 @@ impl Link {
             turn.stop = next(others.stop);
             turn.reader_gone = next(others.reader_gone);
             turn.input = next(others.input);
+            turn.calls = next(others.calls);
             ready
         };
         if ready {

@@ -11,6 +11,7 @@
 //! channel a socket pair. QEMU dies with this process, however it ends.
 
 mod command_line;
+mod control_relay;
 mod files;
 mod initrd;
 mod inner_results;

@@ -9,7 +9,7 @@ use crate::outcome::FailureClass;
 
 /// Raised when either side would misread the other. Both are the same binary
 /// unless somebody names another one as the agent.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Everything the two sides can say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub enum Message {
     Input(Vec<u8>),
     /// To the host: console input has ended.
     InputEnd,
+    /// To the host: lines with what a client of the control socket asks for.
+    Calls(Vec<u8>),
     /// To the host: stop the guest cleanly.
     Stop,
     /// To the host: end it now.
@@ -36,6 +38,9 @@ pub enum Message {
     InputTaken(u32),
     /// From the host: console output.
     Output(Vec<u8>),
+    /// From the host: the next bytes of the lines that answer
+    /// [`Message::Calls`].
+    Answers(Vec<u8>),
     /// From the host: what the inner run logs (its stderr).
     Log(Vec<u8>),
     /// From the host: the next bytes of the results document.
@@ -75,6 +80,8 @@ pub struct Job {
     pub plain_bytes: u64,
     /// Whether console input will come.
     pub input: bool,
+    /// Whether [`Message::Calls`] may come.
+    pub control: bool,
     /// Whether the inner run logs what is of interest in debugging.
     pub debug: bool,
 }
@@ -183,6 +190,7 @@ const INPUT: u16 = 4;
 const INPUT_END: u16 = 5;
 const STOP: u16 = 6;
 const KILL: u16 = 7;
+const CALLS: u16 = 8;
 const READY: u16 = 64;
 const FILE_STORED: u16 = 65;
 const INPUT_TAKEN: u16 = 66;
@@ -191,6 +199,7 @@ const LOG: u16 = 68;
 const RESULTS: u16 = 69;
 const DONE: u16 = 70;
 const ALIVE: u16 = 71;
+const ANSWERS: u16 = 72;
 
 impl Message {
     /// Appends the message as a frame.
@@ -205,12 +214,14 @@ impl Message {
             Self::Job(header) => encode_header(JOB, header, out),
             Self::Input(bytes) => encode_raw(INPUT, bytes, out),
             Self::InputEnd => encode_raw(INPUT_END, &[], out),
+            Self::Calls(bytes) => encode_raw(CALLS, bytes, out),
             Self::Stop => encode_raw(STOP, &[], out),
             Self::Kill => encode_raw(KILL, &[], out),
             Self::Ready(header) => encode_header(READY, header, out),
             Self::FileStored(header) => encode_header(FILE_STORED, header, out),
             Self::InputTaken(bytes) => encode_raw(INPUT_TAKEN, &bytes.to_le_bytes(), out),
             Self::Output(bytes) => encode_raw(OUTPUT, bytes, out),
+            Self::Answers(bytes) => encode_raw(ANSWERS, bytes, out),
             Self::Log(bytes) => encode_raw(LOG, bytes, out),
             Self::Results(bytes) => encode_raw(RESULTS, bytes, out),
             Self::Done(header) => encode_header(DONE, header, out),
@@ -231,6 +242,7 @@ impl Message {
             JOB => Self::Job(decode_header(frame)?),
             INPUT => Self::Input(raw()),
             INPUT_END => Self::InputEnd,
+            CALLS => Self::Calls(raw()),
             STOP => Self::Stop,
             KILL => Self::Kill,
             READY => Self::Ready(decode_header(frame)?),
@@ -243,6 +255,7 @@ impl Message {
                 Self::InputTaken(u32::from_le_bytes(number))
             }
             OUTPUT => Self::Output(raw()),
+            ANSWERS => Self::Answers(raw()),
             LOG => Self::Log(raw()),
             RESULTS => Self::Results(raw()),
             DONE => Self::Done(decode_header(frame)?),

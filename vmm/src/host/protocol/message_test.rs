@@ -66,18 +66,21 @@ fn message() -> impl Strategy<Value = Message> {
         (any::<String>(), any::<u64>())
             .prop_map(|(id, bytes)| Message::FileStart(FileStart { id, bytes })),
         bytes().prop_map(Message::FileData),
-        (any::<String>(), pool(), any::<u64>(), any::<[bool; 2]>()).prop_map(
-            |(config, pool, plain_bytes, [input, debug])| {
+        (any::<String>(), pool(), any::<u64>(), any::<[bool; 3]>()).prop_map(
+            |(config, pool, plain_bytes, [input, control, debug])| {
                 Message::Job(Job {
                     config,
                     pool,
                     plain_bytes,
                     input,
+                    control,
                     debug,
                 })
             }
         ),
         bytes().prop_map(Message::Input),
+        bytes().prop_map(Message::Calls),
+        bytes().prop_map(Message::Answers),
         Just(Message::InputEnd),
         Just(Message::Stop),
         Just(Message::Kill),

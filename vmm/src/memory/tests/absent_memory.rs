@@ -32,6 +32,7 @@ fn absent_memory_stays_absent() {
                 let zeroed = ram.zeroer().zero(range(start, len), by).unwrap();
                 assert_eq!(zeroed.range(), range(start, len), "all of it is promised");
                 assert_eq!(zeroed.released(), 0, "there was nothing to give back");
+                assert_eq!(zeroed.written(), 0, "and nothing to clear");
                 assert_eq!(
                     ram.resident_bytes(),
                     0,

@@ -66,6 +66,7 @@ fn a_range_reads_zero_and_nothing_beside_it_changes() {
                     ZeroBy::Writing => 0,
                 };
                 assert_eq!(zeroed.released(), expected, "{what}: released");
+                assert_eq!(zeroed.written(), len - expected, "{what}: written");
                 assert_eq!(
                     resident - ram.resident_bytes(),
                     expected,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::steps::page_kind::PageKind;
-use crate::steps::table::{Region, STEPS};
+use crate::steps::table::{Binding, Region, STEPS};
 
 const MIB: u64 = 1 << 20;
 
@@ -66,6 +66,13 @@ fn each_step_has_a_meaning() {
                 kind: PageKind::Small,
             }),
         ),
+        (
+            "hold=2.5,256M,thp",
+            Step::Hold {
+                region: thp,
+                duration: Duration::from_millis(2500),
+            },
+        ),
         ("flush", Step::Flush(1000)),
         ("flush=512", Step::Flush(512)),
         ("verify=on", Step::Verify(true)),
@@ -76,11 +83,38 @@ fn each_step_has_a_meaning() {
         ("compact", Step::Compact),
         ("sleep=0.5", Step::Sleep(Duration::from_millis(500))),
         (
+            "wait_balloon=512M",
+            Step::WaitBalloon {
+                bytes: 512 * MIB,
+                patience: Duration::from_secs(60),
+            },
+        ),
+        (
+            "wait_balloon=0,1.5",
+            Step::WaitBalloon {
+                bytes: 0,
+                patience: Duration::from_millis(1500),
+            },
+        ),
+        ("balloon=bind", Step::Balloon(Binding::Bind)),
+        ("balloon=unbind", Step::Balloon(Binding::Unbind)),
+        ("pressure=1G", Step::Pressure(1 << 30)),
+        (
+            "stress=2,8M,1,balloon",
+            Step::Stress {
+                workers: 2,
+                bytes: 8 * MIB,
+                duration: Duration::from_secs(1),
+                balloon: true,
+            },
+        ),
+        (
             "stress=8,6M,12",
             Step::Stress {
                 workers: 8,
                 bytes: 6 * MIB,
                 duration: Duration::from_secs(12),
+                balloon: false,
             },
         ),
         ("print=a=b c", Step::Print("a=b c".to_owned())),
@@ -129,6 +163,14 @@ fn a_wrong_word_is_named_with_its_syntax() {
         ("sleep=1e9", "number of seconds"),
         ("stress=1,4K", "needs three values"),
         ("stress=1,5000,1", "multiple of 4K"),
+        ("stress=1,4K,1,ballon", "needs three values"),
+        ("wait_balloon", "a value is missing"),
+        ("wait_balloon=5000", "multiple of 4K"),
+        ("wait_balloon=1M,x", "number of seconds"),
+        ("balloon", "must be bind or unbind"),
+        ("balloon=off", "must be bind or unbind"),
+        ("pressure", "a value is missing"),
+        ("pressure=4097", "multiple of 4K"),
         ("exit", "a value is missing"),
         ("exit=3000000000", "whole number"),
         ("info=1", "takes no value"),
@@ -199,7 +241,7 @@ proptest! {
     #[test]
     fn words_near_the_language_are_parsed_or_refused(
         words in prop::collection::vec(
-            "(populate|dirty|fill|flush|verify|off|sleep|stress|loop|end|exit)=?[0-9KMG,.;=a-z-]{0,24}",
+            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|loop|end|exit)=?[0-9KMG,.;=a-z-]{0,24}",
             0..12,
         )
     ) {
