@@ -160,6 +160,7 @@ impl Session {
         }
         let broken = guest.read(reg::STATUS) & (NEEDS_RESET | DRIVER_OK) != DRIVER_OK;
         let mut requests = pending.into_iter();
+        let mut put_in = Vec::new();
         for index in 0..self.queues.len() {
             let count = self.queues[index].pending.len();
             let requests: Vec<_> = requests.by_ref().take(count).collect();
@@ -170,8 +171,14 @@ impl Session {
             for (place, used) in self.completed(index, broken) {
                 let request = &requests[place];
                 self.check(guest, index, request, used, alone && !interfered);
+                if self.queues[index].role == Role::Inflate {
+                    put_in.extend_from_slice(&request.pfns);
+                }
             }
         }
+        // Which queue came first is the device's choice: what may be in the
+        // balloon counts as in it.
+        self.inflated.extend(put_in);
         for pfn in &self.promised {
             assert!(guest.reads_zero(page(pfn)), "page {pfn:#x} is promised");
         }
@@ -275,15 +282,11 @@ impl Session {
             }
             _ => assert_eq!(used, 0, "{role:?}: nothing is promised"),
         }
-        match role {
-            Role::Inflate => self.inflated.extend(&request.pfns),
-            Role::Deflate => {
-                for pfn in &request.pfns {
-                    self.inflated.remove(pfn);
-                    self.promised.remove(pfn);
-                }
+        if role == Role::Deflate {
+            for pfn in &request.pfns {
+                self.inflated.remove(pfn);
+                self.promised.remove(pfn);
             }
-            Role::Statistics | Role::Hinting | Role::Reporting => {}
         }
     }
 }
