@@ -28,6 +28,8 @@ struct Row {
     kind: &'static str,
     /// Also run it under stress.
     stress: bool,
+    /// Without bit 7, with it, under stress: which are in a usual run.
+    usual: [bool; 3],
 }
 
 const ROWS: &[Row] = &[
@@ -36,18 +38,21 @@ const ROWS: &[Row] = &[
         sets: &["memory.page=2M"],
         kind: "thp",
         stress: true,
+        usual: [true; 3],
     },
     Row {
         name: "hugetlb_2m_shared_discard",
         sets: &["memory.page=2M", "memory.shared=true"],
         kind: "thp",
         stress: false,
+        usual: [false; 3],
     },
     Row {
         name: "hugetlb_2m_zero",
         sets: &["memory.page=2M", "balloon.on_inflate=zero"],
         kind: "small",
         stress: false,
+        usual: [false; 3],
     },
     Row {
         // No page of 1G is ever inflated whole: all is zeroed in place.
@@ -55,18 +60,21 @@ const ROWS: &[Row] = &[
         sets: &["memory.page=1G"],
         kind: "thp",
         stress: true,
+        usual: [true, true, false],
     },
     Row {
         name: "thp_discard",
         sets: &["memory.backing=thp"],
         kind: "thp",
         stress: false,
+        usual: [false, true, false],
     },
     Row {
         name: "pages_discard",
         sets: &["memory.backing=pages"],
         kind: "small",
         stress: true,
+        usual: [false; 3],
     },
 ];
 
@@ -79,15 +87,19 @@ pub(crate) fn cases() -> Vec<Case> {
             } else {
                 "clears_without_bit_7"
             };
-            Case::new(format!("inflate::{}_{with}", row.name), move |lab| {
+            let case = Case::new(format!("inflate::{}_{with}", row.name), move |lab| {
                 row.holds(lab, bit7)
-            })
+            });
+            let [without, with, _] = row.usual;
+            unless_usual(case, if bit7 { with } else { without })
         })
         .collect();
     for row in ROWS.iter().filter(|row| row.stress) {
-        cases.push(Case::new(format!("inflate::{}_stress", row.name), |lab| {
+        let case = Case::new(format!("inflate::{}_stress", row.name), |lab| {
             row.survives_stress(lab)
-        }));
+        });
+        let [.., stress] = row.usual;
+        cases.push(unless_usual(case, stress));
     }
     cases.push(Case::new(
         "inflate::deflates_rather_than_kill",
@@ -98,11 +110,16 @@ pub(crate) fn cases() -> Vec<Case> {
         a_liar_is_caught,
     ));
     for (name, parameter, bit7) in BOOT_PARAMETERS {
-        cases.push(Case::new(format!("inflate::{name}"), |lab| {
+        let case = Case::new(format!("inflate::{name}"), |lab| {
             boot_parameter(lab, parameter, *bit7)
-        }));
+        });
+        cases.push(case.long());
     }
     cases
+}
+
+fn unless_usual(case: Case, usual: bool) -> Case {
+    if usual { case } else { case.long() }
 }
 
 /// Parameters of the guest's kernel, and whether it negotiates bit 7 with them.
@@ -178,7 +195,7 @@ impl Row {
         let stress = &ran.lines("stress")[0].line;
         assert_eq!(stress["nonzero_bytes"], 0, "{stress}");
         for what in ["balloon_unbinds", "balloon_binds", "flushes"] {
-            assert!(count(stress, what)? >= 2, "{stress}");
+            assert!(count(stress, what)? >= 1, "{stress}");
         }
         let vmstat = &stress["vmstat"];
         for what in [
