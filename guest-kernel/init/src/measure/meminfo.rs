@@ -52,11 +52,6 @@ impl Meminfo {
 pub(crate) fn require_available(bytes: u64) -> Result<(), StepError> {
     // A page table of 4 KiB maps 2 MiB.
     let need = bytes.saturating_add(bytes / 512);
-    if need > Meminfo::now()?.entry("MemAvailable") {
-        // The free pages that each CPU keeps for itself, which may be an eighth of
-        // memory, do not count as available. Compacting gives them up.
-        let _ = kernel_file::write("/proc/sys/vm/compact_memory", "1");
-    }
     let available = Meminfo::now()?.entry("MemAvailable");
     if need > available {
         return Err(StepError::TooLarge { need, available });
