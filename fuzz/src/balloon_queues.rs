@@ -1,27 +1,20 @@
 //! Target: the queues of the balloon, served for a driver that does what its
 //! input says.
 
-use std::ops::Range;
-
 use arbitrary::{Result, Unstructured};
-use devices::balloon::device::{BalloonSpec, Hinting, Reclaim};
 use vm_memory::{Bytes, GuestAddress};
 
 use crate::checked_host::BACKING_PAGE;
 use crate::fake_guest::driver::reg;
 use crate::fake_guest::ring::{NEXT, WRITE, readable, writable};
-use crate::fake_guest::{PAGE, VERSION_1};
+use crate::fake_guest::{Buf, PAGE};
 use crate::guest::{DATA, Guest, HIGH, LOW};
+use crate::meaning::{ALL, SCRATCH, address, length, spec, start};
 use crate::one_line_log;
 use crate::session::{Session, Start};
 
 /// Steps of one input: what a slow device would make of more is no news.
 const MAX_STEPS: usize = 40;
-/// Where requests pass page numbers.
-const SCRATCH: u64 = DATA.start;
-/// Offered features an honest driver takes: all.
-const ALL: u64 = u64::MAX;
-
 pub(crate) fn run(data: &[u8]) {
     one_line_log::start();
     let mut input = Unstructured::new(data);
@@ -52,45 +45,6 @@ fn begin(input: &mut Unstructured<'_>) -> Result<Option<(Guest, Session)>> {
     Ok(Some((guest, session)))
 }
 
-fn spec(input: &mut Unstructured<'_>) -> Result<BalloonSpec> {
-    let reclaim = [Reclaim::Discard, Reclaim::Zero, Reclaim::Keep];
-    let hinting = [Hinting::Off, Hinting::Count, Hinting::Discard];
-    // Everything is on where the bytes are zero.
-    let [off, how] = input.arbitrary::<[u8; 2]>()?;
-    let on = |bit: u8| off >> bit & 1 == 0;
-    let nth = |shift: u8| usize::from(how >> shift & 3) % 3;
-    Ok(BalloonSpec {
-        reporting: on(0),
-        device_init_reported: on(1),
-        device_init_on_inflate: on(2),
-        must_tell_host: on(3),
-        statistics: on(4),
-        page_poison: on(5),
-        deflate_on_oom: on(6),
-        on_report: reclaim[nth(0)],
-        on_inflate: reclaim[nth(2)],
-        hinting: hinting[nth(4)],
-        target_pages: u32::from(how >> 6),
-        ..BalloonSpec::default()
-    })
-}
-
-fn start(input: &mut Unstructured<'_>) -> Result<Start> {
-    let [not_wanted, how] = input.arbitrary::<[u8; 2]>()?;
-    let event_idx = u64::from(how >> 1 & 1) << 29;
-    let places = match how >> 6 {
-        3 => Some((usize::from(not_wanted) % 5, input.arbitrary()?)),
-        _ => None,
-    };
-    Ok(Start {
-        wanted: ALL & !u64::from(not_wanted) & !event_idx | VERSION_1,
-        dense: how & 1 == 0,
-        // 16 to 256 and then 1 to 8.
-        size: 1 << ((how >> 2 & 15) + 4).rem_euclid(9),
-        places: places.map(|(at, places): (_, [u32; 3])| (at, places.map(u64::from))),
-    })
-}
-
 struct Play<'a, 'i> {
     input: Unstructured<'i>,
     guest: &'a mut Guest,
@@ -114,7 +68,8 @@ impl Play<'_, '_> {
             180..=184 => self.publish_noise()?,
             185..=189 => self.interrupt_wish()?,
             190..=194 => self.write_register()?,
-            195..=199 => self.owner_asks()?,
+            195..=199 => self.owner_sets_a_target()?,
+            200..=219 => self.owner_asks_the_guest()?,
             _ => {}
         }
         Ok(())
@@ -125,7 +80,10 @@ impl Play<'_, '_> {
         let count = self.input.int_in_range(1..=8_u8)?;
         let mut chain = Vec::new();
         for _ in 0..count {
-            chain.push(writable(self.address()?, self.length()?));
+            chain.push(writable(
+                address(&mut self.input)?,
+                length(&mut self.input)?,
+            ));
         }
         self.submit(&chain)
     }
@@ -151,7 +109,7 @@ impl Play<'_, '_> {
         ];
         for _ in 0..self.input.int_in_range(0..=2_u8)? {
             chain.push(writable(
-                self.address()?,
+                address(&mut self.input)?,
                 self.input.arbitrary::<u8>()?.into(),
             ));
         }
@@ -159,7 +117,7 @@ impl Play<'_, '_> {
     }
 
     fn write_descriptor(&mut self) -> Result<()> {
-        let (addr, len) = (self.address()?, self.length()?);
+        let (addr, len) = (address(&mut self.input)?, length(&mut self.input)?);
         let [index, flags, next]: [u8; 3] = self.input.arbitrary()?;
         // Mostly what a driver could mean.
         let flags = match flags {
@@ -195,7 +153,10 @@ impl Play<'_, '_> {
     }
 
     fn store(&mut self) -> Result<()> {
-        let (addr, len) = (self.address()?, self.input.int_in_range(1..=32_usize)?);
+        let (addr, len) = (
+            address(&mut self.input)?,
+            self.input.int_in_range(1..=32_usize)?,
+        );
         let bytes = self.input.bytes(len)?.to_vec();
         self.put(addr, &bytes);
         Ok(())
@@ -218,7 +179,10 @@ impl Play<'_, '_> {
     }
 
     fn host_fails(&mut self) -> Result<()> {
-        let (start, len) = (self.address()?, u64::from(self.length()?));
+        let (start, len) = (
+            address(&mut self.input)?,
+            u64::from(length(&mut self.input)?),
+        );
         let range = start..start.saturating_add(len);
         let which = self.input.int_in_range(0..=3_u8)?;
         let mut host = self.guest.host.state();
@@ -233,7 +197,10 @@ impl Play<'_, '_> {
 
     /// Another CPU of the guest stores while the device is at work.
     fn store_meanwhile(&mut self) -> Result<()> {
-        let (addr, len) = (self.address()?, self.input.int_in_range(1..=32_usize)?);
+        let (addr, len) = (
+            address(&mut self.input)?,
+            self.input.int_in_range(1..=32_usize)?,
+        );
         let bytes = self.input.bytes(len)?.to_vec();
         self.session
             .guest_wrote(&(addr..addr.saturating_add(bytes.len() as u64)));
@@ -276,8 +243,25 @@ impl Play<'_, '_> {
         Ok(())
     }
 
-    /// The owner of the VM wants something of its balloon.
-    fn owner_asks(&mut self) -> Result<()> {
+    /// The owner of the VM wants statistics or hints, and looks at what it has.
+    fn owner_asks_the_guest(&mut self) -> Result<()> {
+        let balloon = &self.guest.balloon;
+        // Refused where the guest did not agree to it.
+        match self.input.int_in_range(0..=3_u8)? {
+            0 => drop(balloon.start_hinting()),
+            1 => drop(balloon.stop_hinting()),
+            _ => drop(balloon.request_statistics()),
+        }
+        self.session.settle(self.guest);
+        let balloon = &self.guest.balloon;
+        let hints = balloon.hinting_status();
+        assert!(hints.discarded_bytes <= hints.hinted_bytes, "{hints:?}");
+        drop((balloon.statistics(), balloon.queue_numbering()));
+        Ok(())
+    }
+
+    /// The owner of the VM wants another balloon.
+    fn owner_sets_a_target(&mut self) -> Result<()> {
         let pages = self.input.arbitrary::<u8>()?;
         let ram = (LOW.end + HIGH.end - HIGH.start) / PAGE;
         let asked = self.guest.balloon.set_target_pages(pages.into());
@@ -287,7 +271,7 @@ impl Play<'_, '_> {
     }
 
     /// Writes `chain` at a descriptor, makes it available, and mostly kicks.
-    fn submit(&mut self, chain: &[crate::fake_guest::Buf]) -> Result<()> {
+    fn submit(&mut self, chain: &[Buf]) -> Result<()> {
         let [head, quiet]: [u8; 2] = self.input.arbitrary()?;
         let Some(queue) = self.queue()? else {
             return Ok(());
@@ -333,36 +317,6 @@ impl Play<'_, '_> {
         let number = usize::from(self.input.arbitrary::<u8>()?);
         Ok((count > 0).then(|| number % count))
     }
-
-    /// Mostly pages; sometimes anything.
-    fn address(&mut self) -> Result<u64> {
-        let [kind, number]: [u8; 2] = self.input.arbitrary()?;
-        let number = u64::from(number);
-        let pages = |r: Range<u64>| r.start + number * PAGE % (r.end - r.start);
-        Ok(match kind {
-            0..=79 => pages(DATA),
-            80..=159 => pages(HIGH),
-            160..=179 => SCRATCH + number,
-            180..=199 => pages(LOW),
-            200..=209 => LOW.end - 128 + number,
-            210..=219 => HIGH.end - 128 + number,
-            220..=239 => pages(HIGH) + u64::from(self.input.arbitrary::<u16>()? % 4096),
-            240..=247 => self.input.arbitrary::<u32>()?.into(),
-            _ => self.input.arbitrary()?,
-        })
-    }
-
-    /// Mostly small numbers of pages.
-    fn length(&mut self) -> Result<u32> {
-        let [kind, number]: [u8; 2] = self.input.arbitrary()?;
-        let number = u32::from(number);
-        Ok(match kind {
-            0..=127 => number % 9 * PAGE as u32,
-            128..=191 => number % 3 * BACKING_PAGE as u32,
-            192..=239 => number * 16,
-            _ => self.input.arbitrary()?,
-        })
-    }
 }
 
 /// Whatever happened, a reset makes the device as new, once the host has
@@ -377,6 +331,7 @@ fn serves_an_honest_driver(guest: &mut Guest) {
         wanted: ALL,
         dense: true,
         size: 16,
+        poison: 0,
         places: None,
     };
     let mut session = Session::start(guest, start);

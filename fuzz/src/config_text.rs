@@ -23,6 +23,6 @@ pub(crate) fn run(data: &[u8]) {
             let again = config::from_merged(&written);
             assert_eq!(again.as_ref(), Ok(&config), "read back from\n{written}");
         }
-        Err(error) => assert_one_line(&error.to_string()),
+        Err(error) => assert_one_line(&error.to_string(), data.len()),
     }
 }

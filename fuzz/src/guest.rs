@@ -47,6 +47,7 @@ thread_local! {
 
 /// The device with what belongs to it.
 pub(crate) struct Guest {
+    pub(crate) spec: BalloonSpec,
     pub(crate) memory: GuestMemoryMmap,
     pub(crate) host: Arc<CheckedHost>,
     pub(crate) balloon: Balloon,
@@ -68,6 +69,7 @@ impl Guest {
         let (balloon, worker) = made.ok()?;
         let mmio = balloon.mmio();
         Some(Self {
+            spec,
             memory,
             host,
             balloon,

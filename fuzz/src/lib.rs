@@ -15,7 +15,9 @@
 mod balloon_queues;
 mod checked_host;
 mod config_text;
+mod control_lines;
 mod guest;
+mod meaning;
 mod mmio_accesses;
 mod one_line_log;
 mod ring_model;
@@ -34,6 +36,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("queues", queues),
     ("registers", registers),
     ("config_file", config_file),
+    ("control_socket", control_socket),
 ];
 
 /// Rings, descriptors and payloads of every queue of the balloon, with kicks,
@@ -50,4 +53,9 @@ pub fn registers(data: &[u8]) {
 /// The text of a configuration file and `--set` flags, separated by zero bytes.
 pub fn config_file(data: &[u8]) {
     config_text::run(data);
+}
+
+/// What a client sends to the control socket, in pieces of any size.
+pub fn control_socket(data: &[u8]) {
+    control_lines::run(data);
 }

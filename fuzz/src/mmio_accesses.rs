@@ -128,6 +128,7 @@ fn always(guest: &Guest) {
     assert_eq!(guest.read(reg::VERSION), 2);
     assert_eq!(guest.read(reg::DEVICE_ID), 5);
     assert_eq!(guest.read(reg::CONFIG), TARGET, "num_pages is the owner's");
+    assert_eq!(guest.read(reg::CONFIG + 8), 0, "no hints are wanted");
     assert_eq!(guest.read(reg::INTERRUPT_STATUS) & !3, 0);
     assert!(guest.read(reg::QUEUE_READY) <= 1);
     let max = guest.read(reg::QUEUE_SIZE_MAX);
@@ -139,6 +140,7 @@ fn as_powered_on(guest: &Guest) {
     always(guest);
     assert_eq!(guest.read(reg::INTERRUPT_STATUS), 0);
     assert_eq!(guest.read(reg::CONFIG + 4), 0, "actual");
+    assert_eq!(guest.read(reg::CONFIG + 12), 0, "poison_val");
     for queue in 0..8 {
         guest.write(reg::QUEUE_SEL, queue);
         assert_eq!(guest.read(reg::QUEUE_READY), 0, "queue {queue}");

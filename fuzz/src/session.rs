@@ -12,6 +12,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use devices::balloon::device::Hinting;
+
 use crate::fake_guest::chain_rules::promised;
 use crate::fake_guest::driver::{DRIVER_OK, NEEDS_RESET, reg};
 use crate::fake_guest::ring::WRITE;
@@ -20,10 +22,15 @@ use crate::ring_model::{QueueModel, Request, Role, page, queues_of};
 
 /// MUST_TELL_HOST: pages in the balloon may change until they are deflated.
 const MUST_TELL_HOST: u32 = 0;
+/// PAGE_POISON: free pages keep the driver's value.
+const PAGE_POISON: u32 = 4;
 /// DEVICE_INIT_REPORTED: used lengths of reports promise.
 const INIT_REPORTED: u32 = 6;
 /// DEVICE_INIT_ON_INFLATE: inflate requests end with a bitmap.
 const INIT_ON_INFLATE: u32 = 7;
+
+/// poison_val in the configuration space (virtio 1.3, 5.5.4).
+const CONFIG_POISON: u64 = reg::CONFIG + 12;
 
 /// How a driver starts.
 #[derive(Clone, Copy)]
@@ -34,6 +41,8 @@ pub(crate) struct Start {
     pub(crate) dense: bool,
     /// Size of its rings.
     pub(crate) size: u16,
+    /// What it fills free pages with.
+    pub(crate) poison: u32,
     /// Areas of one of its rings, by position, at unusual places.
     pub(crate) places: Option<(usize, [u64; 3])>,
 }
@@ -44,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) queues: Vec<QueueModel>,
     /// The rings are as the driver wrote them.
     trusted: bool,
+    /// Free pages keep a value other than zero.
+    poisoned: bool,
     /// Page numbers in the balloon.
     inflated: BTreeSet<u32>,
     /// Those of them that read zero.
@@ -66,9 +77,13 @@ impl Session {
             let places = start.places.filter(|(at, _)| *at == position);
             QueueModel::set_up(guest, queue, start.size, places.map(|(_, places)| places))
         });
+        let queues = queues.collect();
+        guest.write(CONFIG_POISON, start.poison);
+        let accepted = accepted.unwrap_or(0);
         Self {
-            queues: queues.collect(),
-            accepted: accepted.unwrap_or(0),
+            queues,
+            accepted,
+            poisoned: start.poison != 0 && accepted >> PAGE_POISON & 1 != 0,
             trusted: start.places.is_none(),
             inflated: BTreeSet::new(),
             promised: BTreeSet::new(),
@@ -97,7 +112,7 @@ impl Session {
 
     /// Lets the device do its work, and checks all of it.
     pub(crate) fn settle(&mut self, guest: &mut Guest) {
-        let pending: Vec<_> = self.requests(guest).collect();
+        let pending = self.requests(guest);
         let given = parts(&pending, |request| &request.given);
         // Where nothing is said about pages, nothing is written either.
         let told = self.accepted(INIT_ON_INFLATE);
@@ -117,7 +132,10 @@ impl Session {
             self.trusted = false;
         }
         // One request alone: nothing else explains what is in memory after it.
-        let alone = pending.len() == 1;
+        // Of statistics nothing is to be seen there.
+        let queues = self.queues.iter();
+        let seen = queues.filter(|queue| queue.role != Role::Statistics);
+        let alone = seen.map(|queue| queue.pending.len()).sum::<usize>() == 1;
         let device_areas: Vec<_> = self.queues.iter().map(QueueModel::device_area).collect();
         let gives_used_rings = any_overlap(&changed, device_areas.iter().cloned());
         if gives_used_rings && !alone {
@@ -149,8 +167,8 @@ impl Session {
                 // Its ring may be what was given away.
                 continue;
             }
-            let completed = self.completed(index, broken);
-            for (request, used) in requests.iter().zip(completed) {
+            for (place, used) in self.completed(index, broken) {
+                let request = &requests[place];
                 self.check(guest, index, request, used, alone && !interfered);
             }
         }
@@ -168,39 +186,60 @@ impl Session {
         self.accepted >> bit & 1 != 0
     }
 
-    fn requests(&self, guest: &Guest) -> impl Iterator<Item = Request> {
-        self.queues.iter().flat_map(|queue| {
-            let heads = queue.pending.iter();
-            heads.map(|head| queue.request(*head, &guest.memory))
-        })
+    /// All that is pending, queue by queue.
+    fn requests(&self, guest: &Guest) -> Vec<Request> {
+        let mut requests = Vec::new();
+        for queue in &self.queues {
+            let keeps = match queue.role {
+                Role::Reporting => self.poisoned,
+                Role::Hinting => self.poisoned || guest.spec.hinting != Hinting::Discard,
+                Role::Inflate | Role::Deflate | Role::Statistics => false,
+            };
+            for head in &queue.pending {
+                let mut request = queue.request(*head, &guest.memory);
+                if keeps {
+                    request.given.clear();
+                }
+                requests.push(request);
+            }
+        }
+        requests
     }
 
-    /// Used lengths of what the queue completed since the last time: the oldest
-    /// requests, in order, and all of them if the device was told to look.
-    fn completed(&mut self, index: usize, broken: bool) -> Vec<u32> {
+    /// What the queue completed since the last time, by its place in `pending`,
+    /// and the used lengths: in order, and all of it if the device was told to
+    /// look.
+    fn completed(&mut self, index: usize, broken: bool) -> Vec<(usize, u32)> {
         let queue = &mut self.queues[index];
         let count = queue.ring.used_index().wrapping_sub(queue.ring.seen);
-        let pending = queue.pending.len();
+        let mut left: Vec<_> = queue.pending.drain(..).enumerate().collect();
         assert!(
-            usize::from(count) <= pending,
-            "{:?}: {count} completed of {pending}",
-            queue.role
+            usize::from(count) <= left.len(),
+            "{:?}: {count} completed of {}",
+            queue.role,
+            left.len()
         );
-        let mut lengths = Vec::new();
+        // The device may keep one statistics buffer until it wants news, and
+        // complete what is behind it.
+        let kept = usize::from(queue.role == Role::Statistics);
+        let mut completed = Vec::new();
         for _ in 0..count {
             let (head, len) = queue.ring.used_entry(queue.ring.seen);
             queue.ring.seen = queue.ring.seen.wrapping_add(1);
-            let expected = queue.pending.pop_front().map(u32::from);
-            assert_eq!(Some(head), expected, "{:?}: head completed", queue.role);
-            lengths.push(len);
+            let mut oldest = left.iter().take(1 + kept);
+            let place = oldest.position(|(_, pending)| u32::from(*pending) == head);
+            let place = place.unwrap_or_else(|| panic!("{:?}: {head} of {left:?}", queue.role));
+            completed.push((left.remove(place).0, len));
         }
-        // The device may keep one statistics buffer until it wants news.
-        let kept = usize::from(queue.role == Role::Statistics);
         if !broken && std::mem::take(&mut queue.kicked) {
-            let left = queue.pending.len();
-            assert!(left <= kept, "{:?}: {left} not completed", queue.role);
+            assert!(
+                left.len() <= kept,
+                "{:?}: {left:?} not completed",
+                queue.role
+            );
         }
-        lengths
+        queue.pending = left.into_iter().map(|(_, head)| head).collect();
+        completed
     }
 
     /// What is promised with `used` is true, `alone` tells whether memory can
@@ -209,6 +248,7 @@ impl Session {
         let role = self.queues[index].role;
         match (&request.chain, role) {
             (Some(chain), Role::Reporting) if self.accepted(INIT_REPORTED) => {
+                assert!(used == 0 || !self.poisoned, "{used} bytes of poison");
                 let ranges = promised(chain, used);
                 for range in ranges.into_iter().filter(|_| alone) {
                     assert!(guest.reads_zero(range.clone()), "{range:x?} is promised");
@@ -223,6 +263,7 @@ impl Session {
                 let legible = alone && !overlap_each_other(&written);
                 let bits = legible.then(|| bitmap(guest, request, used));
                 for pfn in bits.iter().flatten() {
+                    assert!(!self.poisoned, "page {pfn:#x} is to keep its poison");
                     assert!(
                         guest.reads_zero(page(pfn)),
                         "page {pfn:#x} is promised used {used} {:x?} {:x?}",

@@ -100,10 +100,6 @@ impl<S: Read + Write> Client<S> {
         match self.stream.read(&mut chunk) {
             Ok(0) => {
                 self.ended = true;
-                // What was begun and not ended is no request.
-                if !self.inbox.contains(&b'\n') {
-                    self.inbox.clear();
-                }
                 Ok(())
             }
             Ok(length) => {
@@ -122,7 +118,8 @@ impl<S: Read + Write> Client<S> {
         while self.is_ready() {
             let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') else {
                 let too_long = self.inbox.len() > MAX_LINE;
-                if too_long || self.skipping {
+                // What was begun and not ended is no request.
+                if too_long || self.skipping || self.ended {
                     self.inbox.clear();
                 }
                 if too_long && !self.skipping {
@@ -256,6 +253,22 @@ mod tests {
         let (lines, held) = lines(&vec![b'x'; 10 * MAX_LINE], CHUNK_BYTES);
         assert_eq!(lines, [Line::TooLong]);
         assert!(held <= MAX_LINE + CHUNK_BYTES, "{held}");
+    }
+
+    #[test]
+    fn a_client_that_ends_inside_a_line_is_done_however_late_its_lines_are_handled() {
+        let now = Instant::now();
+        for input in ["begun", "a\nbegun", "a\nb\nbegun", "a\n", ""] {
+            let whole = input.matches('\n').count();
+            let input = input.as_bytes().to_vec();
+            let mut client = Client::new(Given { input, step: 64 }, now);
+            client.read(now).unwrap();
+            client.read(now).unwrap();
+            assert!(client.ended);
+            let lines = std::iter::from_fn(|| client.next_line()).count();
+            assert_eq!(lines, whole);
+            assert!(client.is_done());
+        }
     }
 
     #[test]
