@@ -52,12 +52,13 @@ pub(crate) fn run(data: &[u8]) {
     let [piece, times, sent @ ..] = data else {
         return;
     };
+    // Lines longer than an input can be, too, and those not byte by byte.
+    let times = usize::from(times.saturating_sub(127)).max(1);
     let mut wire = Wire {
-        // Lines longer than an input can be, too.
-        sent: sent.repeat(usize::from(times.saturating_sub(127)).max(1)),
+        sent: sent.repeat(times),
         read: 0,
         taken: Vec::new(),
-        piece: 1 + 16 * usize::from(*piece),
+        piece: times * (1 + 16 * usize::from(*piece)),
         full: false,
     };
     let requests = requests(&wire.sent);

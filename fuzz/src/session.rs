@@ -163,7 +163,7 @@ impl Session {
         for index in 0..self.queues.len() {
             let count = self.queues[index].pending.len();
             let requests: Vec<_> = requests.by_ref().take(count).collect();
-            if gives_used_rings && count == 0 {
+            if gives_used_rings && (count == 0 || self.queues[index].role == Role::Statistics) {
                 // Its ring may be what was given away.
                 continue;
             }

@@ -191,7 +191,7 @@ impl Target {
     /// Copies what reaches edges that the inputs in the tree do not.
     fn keep(&self) -> Result<(), Failure> {
         run(std::process::Command::new(&self.program)
-            .args(["-merge=1", "-use_counters=0"])
+            .args(["-set_cover_merge=1", "-use_counters=0"])
             .args(BOUNDS)
             .args([&self.seeds, &self.found])
             .stderr(File::create(self.log.with_extension("keep.log"))?))

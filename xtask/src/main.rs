@@ -3,6 +3,7 @@
 
 mod apt;
 mod artifacts;
+mod bench;
 mod command;
 mod conformance;
 
@@ -35,6 +36,8 @@ enum Task {
     Test(test::Options),
     /// Guests that allocate, free, inflate and deflate at random for a long time, on each backing
     Soak(soak::Options),
+    /// Measure the device on real huge pages beside the bare calls
+    Bench,
     /// Name the rows of the device's conformance checklist that have no test
     Conformance,
     /// Feed hostile input to the device and the configuration, guided by coverage
@@ -55,6 +58,10 @@ fn main() -> ExitCode {
         Task::Demo(options) => demo::demo(&options),
         Task::Test(options) => test::test(&options),
         Task::Soak(options) => soak::soak(&options),
+        Task::Bench => match bench::bench() {
+            Ok(false) => return ExitCode::from(bench::SKIPPED),
+            done => done.map(drop),
+        },
         Task::Conformance => conformance::conformance(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),

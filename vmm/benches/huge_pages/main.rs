@@ -118,7 +118,7 @@ fn reporting_device(shared: bool, on_report: Reclaim) -> (Device, Ring) {
 }
 
 fn discard(criterion: &mut Criterion, name: &str, shared: bool, blocks: Blocks) {
-    let (device, mut ring) = reporting_device(shared, Reclaim::Discard);
+    let (mut device, mut ring) = reporting_device(shared, Reclaim::Discard);
     let heads = write_chains(&ring, &blocks.reports());
     let mut group = criterion.benchmark_group(name);
     // What the device is asked for, in as few calls as it could be made.
@@ -154,7 +154,7 @@ fn discard(criterion: &mut Criterion, name: &str, shared: bool, blocks: Blocks) 
 }
 
 fn zero(criterion: &mut Criterion) {
-    let (device, mut ring) = reporting_device(false, Reclaim::Zero);
+    let (mut device, mut ring) = reporting_device(false, Reclaim::Zero);
     let blocks = Blocks::Scattered;
     let heads = write_chains(&ring, &blocks.reports());
     device.touch(blocks.starts());
@@ -191,7 +191,7 @@ fn inflate(criterion: &mut Criterion) {
         ..BalloonSpec::default()
     };
     let memory = huge_pages(RAM, false);
-    let (device, [mut inflate, mut deflate]) = Device::start(&memory, spec, [256, 256]);
+    let (mut device, [mut inflate, mut deflate]) = Device::start(&memory, spec, [256, 256]);
     let requests = BLOCKS / 2 * HUGE / 4096 / PFNS;
     let chains: Vec<_> = (0..requests)
         .map(|request| {

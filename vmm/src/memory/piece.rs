@@ -221,19 +221,20 @@ impl<'a> Piece<'a> {
         Ok(())
     }
 
-    /// Whether a page is behind the first byte, present or on its way to another
-    /// place, in this process's page table (`mincore(2)`).
+    /// For each of its host pages, whether a page is behind it in this process's
+    /// page table (`mincore(2)`), present or on its way to another place: bit 0
+    /// of a byte of `status`. What `status` has no room for is left out.
     ///
     /// # Errors
     /// As the call.
-    pub(super) fn is_mapped(self) -> io::Result<bool> {
-        let page = self.in_host_pages();
-        let mut status = 0u8;
-        // SAFETY: the address is in a mapping of this process; one byte is
-        // written for one host page.
-        let result = unsafe { libc::mincore(page.pointer().cast(), HOST_PAGE, &raw mut status) };
+    pub(super) fn mapped(self, status: &mut [u8]) -> io::Result<()> {
+        let pages = self.in_host_pages();
+        let len = pages.len().min(status.len() * HOST_PAGE);
+        // SAFETY: the range is inside a mapping of this process; one byte is
+        // written for each host page, for which there is room.
+        let result = unsafe { libc::mincore(pages.pointer().cast(), len, status.as_mut_ptr()) };
         if result == 0 {
-            Ok(status & 1 != 0)
+            Ok(())
         } else {
             Err(io::Error::last_os_error())
         }

@@ -34,7 +34,7 @@ use std::mem::size_of;
 use std::os::fd::AsRawFd;
 
 use super::mapping::Backing;
-use super::piece::Piece;
+use super::piece::{HOST_PAGE, Piece};
 
 /// How it is found out.
 #[derive(Debug)]
@@ -103,24 +103,52 @@ impl Residency {
     }
 }
 
+/// Host pages looked at in one call: 32 MiB, what the balloon device asks for at
+/// a time. Bounds the stack.
+const LOOK_BATCH: usize = 8192;
+
 fn visit_huge_pages<'a>(
     piece: Piece<'a>,
     page: usize,
     visit: &mut dyn FnMut(Run<'a>) -> io::Result<()>,
 ) -> io::Result<()> {
+    let mut status = [0; LOOK_BATCH];
+    // Of a page that is larger than a batch, its first host page tells all.
+    let batch = page.max(LOOK_BATCH * HOST_PAGE);
     let mut at = piece.start();
-    while let Some(piece) = piece.part(at, (at & !(page - 1)) + page) {
-        at = piece.end();
-        match piece.is_mapped() {
-            Ok(false) => {}
-            Ok(true) => visit(Run {
+    while let Some(looked_at) = piece.part(at, (at & !(batch - 1)) + batch) {
+        at = looked_at.end();
+        if looked_at.mapped(&mut status).is_err() {
+            visit(Run {
+                piece: looked_at,
+                present: false,
+            })?;
+            continue;
+        }
+        let first = looked_at.in_host_pages().start();
+        let is_mapped = |part: Piece<'_>| {
+            let index = part.in_host_pages().start().saturating_sub(first) / HOST_PAGE;
+            status.get(index).is_some_and(|status| status & 1 != 0)
+        };
+        let mut run: Option<Piece<'a>> = None;
+        let mut next = looked_at.start();
+        while let Some(part) = looked_at.part(next, (next & !(page - 1)) + page) {
+            next = part.end();
+            if is_mapped(part) {
+                let start = run.map_or(part.start(), Piece::start);
+                run = looked_at.part(start, part.end());
+            } else if let Some(piece) = run.take() {
+                visit(Run {
+                    piece,
+                    present: true,
+                })?;
+            }
+        }
+        if let Some(piece) = run {
+            visit(Run {
                 piece,
                 present: true,
-            })?,
-            Err(_) => visit(Run {
-                piece,
-                present: false,
-            })?,
+            })?;
         }
     }
     Ok(())
