@@ -37,6 +37,8 @@ type Body = dyn FnOnce(&Lab) -> Result<(), Failure> + Send;
 struct Case {
     name: String,
     run: Box<Body>,
+    /// Left out unless asked for by name or by `--all`.
+    long: bool,
 }
 
 impl Case {
@@ -47,7 +49,13 @@ impl Case {
         Self {
             name: name.into(),
             run: Box::new(run),
+            long: false,
         }
+    }
+
+    /// The same, left out of a usual run.
+    fn long(self) -> Self {
+        Self { long: true, ..self }
     }
 }
 
@@ -80,7 +88,8 @@ fn main() -> ExitCode {
     ];
     let trials = cases.into_iter().flatten().map(|case| {
         let lab = Arc::clone(&lab);
-        Trial::test(case.name, move || Ok((case.run)(&lab)?))
+        let run = case.run;
+        Trial::test(case.name, move || Ok(run(&lab)?)).with_ignored_flag(case.long)
     });
     let conclusion: Conclusion = libtest_mimic::run(&arguments, trials.collect());
     // Ends the emulated host before the process does.

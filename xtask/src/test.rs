@@ -19,6 +19,9 @@ pub(crate) struct Options {
     /// Only boot tests whose name contains this, and nothing else
     #[arg(long, value_name = "NAME")]
     boot: Option<String>,
+    /// Also the boot tests that a usual run leaves out
+    #[arg(long)]
+    all: bool,
 }
 
 /// Lint, native tests, the checklist, fuzzing, boot tests.
@@ -35,7 +38,7 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
         conformance::conformance()?;
         fuzz::briefly(FUZZ_SECONDS)?;
     }
-    boot_tests(&built, options.boot.as_deref())?;
+    boot_tests(&built, options)?;
     say(&format!("all passed in {} s", started.elapsed().as_secs()));
     Ok(())
 }
@@ -60,12 +63,13 @@ fn native_tests(built: &Artifacts) -> Result<(), Failure> {
         .env("AEROSTAT_REQUIRE", "1"))
 }
 
-fn boot_tests(built: &Artifacts, filter: Option<&str>) -> Result<(), Failure> {
+fn boot_tests(built: &Artifacts, options: &Options) -> Result<(), Failure> {
     let manifest = out().join("artifacts.json");
     fs::write(&manifest, serde_json::to_string_pretty(built)?)?;
     say("boot tests");
     run(cargo_showing("test")
         .args(["-p", "boot-tests", "--"])
-        .args(filter)
+        .args(&options.boot)
+        .args((options.all || options.boot.is_some()).then_some("--include-ignored"))
         .env("AEROSTAT_ARTIFACTS", &manifest))
 }

@@ -1,6 +1,7 @@
 //! Why a step failed, and the exit codes.
 
 use std::io;
+use std::process::ExitStatus;
 
 /// All steps ran.
 pub(crate) const EXIT_OK: i32 = 0;
@@ -50,6 +51,16 @@ pub(crate) enum StepError {
     /// Not something to do to a machine that is not a guest.
     #[error("refused: only the init of a guest (PID 1) does this")]
     NotGuest,
+    /// The process that was to allocate could not even try.
+    #[error(
+        "the process that allocates {bytes} bytes ended with {status}; is that more than MemTotal?"
+    )]
+    Victim {
+        /// How much it should allocate.
+        bytes: u64,
+        /// How it ended.
+        status: ExitStatus,
+    },
     /// The balloon does not get where it should.
     #[error("the balloon holds {held} bytes after {seconds} s, not {wanted}")]
     Balloon {

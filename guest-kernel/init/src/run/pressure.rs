@@ -1,5 +1,6 @@
 //! A process that allocates more memory than there may be.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
 
 use rustix::time::ClockId;
@@ -33,6 +34,10 @@ pub(crate) fn pressure(bytes: u64) -> Result<PressureLine, StepError> {
             path: "/proc/self/exe".to_owned(),
             source,
         })?;
+    // Killed or done: anything else says nothing about memory.
+    if !status.success() && status.signal().is_none() {
+        return Err(StepError::Victim { bytes, status });
+    }
     Ok(PressureLine {
         size_bytes: bytes,
         survived: status.success(),
