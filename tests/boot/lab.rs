@@ -25,9 +25,9 @@ const HOST_MEMORY: u64 = 10 << 30;
 pub(crate) struct Lab {
     pub(crate) artifacts: Artifacts,
     session: Mutex<Option<Session>>,
-    /// A guest was run again because its host stood still: QEMU's emulation of SVM
-    /// has done that, rarely and on a loaded machine, while memory of a guest was
-    /// discarded. Why is not established; a second time is a failure.
+    /// A guest was run again because its emulated host stood still. One has, on a
+    /// loaded machine, while a guest inflated. Why is not established; a second
+    /// time is a failure.
     tried_again: AtomicBool,
 }
 
