@@ -1,9 +1,16 @@
 //! A guest that puts rings and requests where it has no memory, on a host that
 //! has none left: an access would end the VMM, so there must be none.
 
+use devices::balloon::device::{BalloonSpec, Reclaim};
+
+use crate::fake_guest::driver::KNOWN;
+use crate::fake_guest::host::Call;
 use crate::fake_guest::machine::{range, wait_until};
 use crate::fake_guest::ring::Ring;
-use crate::fake_guest::{Driver, FREE, HUGE, Machine, Queue, readable, reporting_spec, writable};
+use crate::fake_guest::{
+    Driver, FREE, HIGH, HUGE, MUST_TELL_HOST, Machine, Numbering, PAGE, Queue, SCRATCH, readable,
+    reporting_spec, writable,
+};
 
 /// Device status: it cannot go on (virtio 1.3, 2.1).
 const NEEDS_RESET: u32 = 0x40;
@@ -45,4 +52,40 @@ fn page_numbers_without_memory_are_not_read_and_the_request_is_completed() {
     driver.submit(Queue::Inflate, &[readable(here, 4)]);
     driver.settle();
     assert_eq!(machine.balloon.counters().inflated_pages, 2, "it goes on");
+}
+
+/// The guest uses those pages again, whichever they are: none of them may be taken
+/// for ballooned when the rest of its backing page comes.
+#[test]
+fn a_deflate_that_cannot_be_read_to_its_end_takes_all_pages_out() {
+    let gone = FREE + 2 * HUGE;
+    let nowhere = HIGH.end;
+    let beyond_any_guest = readable(HIGH.start, u32::MAX & !3);
+    for (what, rest, stays) in [
+        ("baseline: read", readable(SCRATCH + 4, 0), true),
+        ("no memory", readable(gone, 4), false),
+        ("not RAM", readable(nowhere, 4), false),
+        ("more numbers than pages", beyond_any_guest, false),
+    ] {
+        let spec = BalloonSpec {
+            must_tell_host: true,
+            on_inflate: Reclaim::Discard,
+            ..reporting_spec()
+        };
+        let machine = Machine::new(spec);
+        let mut driver = Driver::with(&machine, KNOWN | MUST_TELL_HOST, Numbering::Dense, 64);
+        let first = (FREE / PAGE) as u32;
+        let pages: Vec<u32> = (first..).take((HUGE / PAGE) as usize).collect();
+        let (last, earlier) = pages.split_last().unwrap();
+        driver.name_pages(Queue::Inflate, earlier);
+        machine.put_pfns(SCRATCH, &[*last]);
+        machine.ram.take_away(range(gone, 4096));
+        driver.submit(Queue::Deflate, &[readable(SCRATCH, 4), rest]);
+        driver.name_pages(Queue::Inflate, &[*last]);
+        let released = machine
+            .ram
+            .calls()
+            .contains(&Call::Release(range(FREE, HUGE)));
+        assert_eq!(released, stays, "{what}");
+    }
 }

@@ -283,12 +283,10 @@ impl Session {
             _ => assert_eq!(used, 0, "{role:?}: nothing is promised"),
         }
         if role == Role::Deflate {
-            // Numbers that no memory is to be had for cannot be read.
-            let absent = guest.host.state().absent.clone();
-            let is_read = !any_overlap(&absent, request.read.iter().cloned());
-            self.promised.retain(|pfn| !request.pfns.contains(pfn));
-            self.inflated
-                .retain(|pfn| !is_read || !request.pfns.contains(pfn));
+            for pfn in &request.pfns {
+                self.inflated.remove(pfn);
+                self.promised.remove(pfn);
+            }
         }
     }
 }

@@ -140,6 +140,9 @@ impl GuestInflates {
     /// Takes the pages out of the balloon. They need no preparation: released
     /// memory comes back when it is touched.
     ///
+    /// Where some of the page numbers cannot be read, all pages are taken out: a
+    /// page the guest may use again must not complete a backing page later.
+    ///
     /// # Errors
     /// [`BadRequest`]; then nothing has been counted.
     pub(crate) fn deflate(
@@ -148,11 +151,17 @@ impl GuestInflates {
         at: Surroundings<'_>,
         host: &HostWork<'_>,
     ) -> Result<(), BadRequest> {
-        let mut stream = open(chain, at, host)?;
+        let mut stream = open(chain, at, host).inspect_err(|_| self.balloon.clear())?;
+        if stream.dropped() > 0 {
+            self.balloon.clear();
+        }
         while self.next_part(&mut stream, host) {
             let count = as_u64(self.pfns.len());
             host.counters.add(|c| &mut c.deflated_pages, count);
             self.balloon.take_out(&self.pfns);
+        }
+        if stream.lacking().is_some() {
+            self.balloon.clear();
         }
         close(&stream, host);
         Ok(())

@@ -134,6 +134,7 @@ impl<'a> PfnStream<'a> {
                 .and_then(|to| self.memory.read_slice(to, addr).ok());
             if read.is_none() {
                 // It was found readable before; should that change, stop.
+                self.lacking = Some(addr.0);
                 break;
             }
             self.taken += len as u64;
