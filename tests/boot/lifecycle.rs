@@ -111,7 +111,11 @@ fn stuck_reader(lab: &Lab) -> Result<(), Failure> {
     };
     let started = Instant::now();
     let results = lab.run_with(&config, JobOptions::default(), io(stuck)?)?;
-    assert_eq!(results.exit_code, 9, "{:?}", results.verdict);
+    assert_eq!(
+        results.exit_code, 9,
+        "console ends: {:#?}",
+        results.console_tail
+    );
     assert!(
         started.elapsed() < Duration::from_secs(100),
         "the guest waited for the reader"

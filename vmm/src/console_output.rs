@@ -13,6 +13,7 @@ use devices::serial::SerialSink;
 use crate::console_panic::PanicScanner;
 use crate::ending::{StopCause, Stopper};
 use crate::milestones::Milestones;
+use crate::tail::Tail;
 
 /// Bytes that wait for a slow reader at most.
 const QUEUE_BYTES: usize = 256 << 10;
@@ -43,6 +44,8 @@ struct Shared {
     queue: Mutex<Queue>,
     /// Signalled when the thread has something to do, and when it did it.
     changed: Condvar,
+    /// The last of it, whether anybody read it or not.
+    tail: Tail,
 }
 
 impl Shared {
@@ -52,6 +55,7 @@ impl Shared {
 
     /// Takes bytes, or counts those that find no room.
     fn push(&self, bytes: &[u8]) {
+        self.tail.push(bytes);
         let mut queue = self.lock();
         let room = QUEUE_BYTES.saturating_sub(queue.bytes.len());
         let (taken, dropped) = bytes.split_at(bytes.len().min(room));
@@ -98,6 +102,12 @@ impl ConsoleOutput {
             scanner: PanicScanner::default(),
             milestones,
         }
+    }
+
+    /// The last lines so far, read or not.
+    #[must_use]
+    pub fn tail(&self) -> Vec<String> {
+        self.shared.tail.lines()
     }
 
     /// Takes output that does not come from a serial port of this process.

@@ -133,5 +133,7 @@ fn a_panic_is_seen_even_when_its_bytes_are_dropped() {
     sink.transmit(b"Kernel panic - not ");
     sink.transmit(b"syncing: test\n");
     assert!(milestones.has_panicked());
+    let last = console.tail().pop().unwrap();
+    assert!(last.ends_with("Kernel panic - not syncing: test"), "{last}");
     drop(release);
 }

@@ -35,5 +35,6 @@ pub mod results_port;
 pub mod run;
 pub mod run_io;
 pub mod stop_signals;
+mod tail;
 pub mod terminal;
 pub mod x86;

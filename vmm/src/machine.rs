@@ -106,6 +106,7 @@ impl Machine {
         // Ends a last line the guest did not end: the port lives on this bus only.
         drop(self.buses);
         drop(self.com1);
+        let console_tail = self.console.tail();
         results.dropped.console_bytes = self.console.close();
         if let EmptyPool::Waits(shortage) = &self.empty_pool {
             results.timings.pool_shortage = Some(PoolShortage {
@@ -125,7 +126,11 @@ impl Machine {
             panicked: self.milestones.has_panicked(),
         };
         let never = StopCause::Broken("the machine stopped without a cause".to_string());
-        verdict(self.stopper.cause().unwrap_or(&never), word)
+        let verdict = verdict(self.stopper.cause().unwrap_or(&never), word);
+        if !matches!(verdict, Verdict::Success | Verdict::GuestExit { .. }) {
+            results.console_tail = console_tail;
+        }
+        verdict
     }
 }
 

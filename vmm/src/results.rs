@@ -46,6 +46,10 @@ pub struct RunResults {
     pub guest: Vec<GuestLine>,
     /// Lines and bytes that were dropped because a bound was reached.
     pub dropped: Dropped,
+    /// The last lines of the console, whether they were read or not, of a run that
+    /// ended in another way than the guest asked for.
+    #[serde(default)]
+    pub console_tail: Vec<String>,
 }
 
 impl RunResults {
@@ -68,6 +72,7 @@ impl RunResults {
             footprint_at_end: None,
             guest: Vec::new(),
             dropped: Dropped::default(),
+            console_tail: Vec::new(),
         }
     }
 
@@ -325,7 +330,7 @@ mod tests {
             "footprint_at_end.vmm_rss_bytes footprint_at_end.guest_resident_bytes",
             "footprint_at_end.page_tables_bytes",
             "guest[].at_ms guest[].line guest[].pool_free_pages",
-            "dropped.console_bytes dropped.guest_lines",
+            "dropped.console_bytes dropped.guest_lines console_tail",
         ]
         .iter()
         .flat_map(|line| line.split_whitespace().map(str::to_owned))

@@ -11,7 +11,6 @@ use super::inner_results;
 use super::link::{self, Others};
 use super::machine::EmulatedHost;
 use super::pollable::pollable;
-use super::tail::Tail;
 use crate::config::{self, Backing, Config};
 use crate::console_output::ConsoleOutput;
 use crate::ending::{StopCause, Stopper};
@@ -21,6 +20,7 @@ use crate::host::protocol::{Done, Job, Message, Pool};
 use crate::outcome::{FailureClass, Verdict};
 use crate::results::RunResults;
 use crate::run_io::RunIo;
+use crate::tail::Tail;
 
 /// Input bytes on their way or not yet consumed; bounds what the host holds.
 const INPUT_WINDOW: usize = 16 << 10;

@@ -21,7 +21,6 @@ mod loadable;
 mod machine;
 mod pollable;
 mod qemu;
-mod tail;
 mod tsc;
 
 pub use machine::Sent;

@@ -18,8 +18,8 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::command_line::{self, Machine};
-use super::tail::Tail;
 use super::tsc;
+use crate::tail::Tail;
 
 /// How long an exit status may take once QEMU closed its end of the channel.
 const EXIT_WAIT: Duration = Duration::from_secs(2);

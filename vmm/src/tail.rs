@@ -11,11 +11,11 @@ const USUAL: &str = "TCG doesn't support requested feature";
 
 /// Keeps the end of a text, for the day something breaks.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tail(Arc<Mutex<VecDeque<u8>>>);
+pub(crate) struct Tail(Arc<Mutex<VecDeque<u8>>>);
 
 impl Tail {
     /// Adds text and drops the oldest above the bound.
-    pub(super) fn push(&self, bytes: &[u8]) {
+    pub(crate) fn push(&self, bytes: &[u8]) {
         let mut kept = self.lock();
         let bytes = bytes
             .get(bytes.len().saturating_sub(BYTES)..)
@@ -26,7 +26,7 @@ impl Tail {
     }
 
     /// Reads to the end, so that the writer never waits.
-    pub(super) fn drain(&self, mut from: impl Read) {
+    pub(crate) fn drain(&self, mut from: impl Read) {
         let mut chunk = [0; 4096];
         while let Ok(length @ 1..) = from.read(&mut chunk) {
             self.push(chunk.get(..length).unwrap_or_default());
@@ -34,7 +34,7 @@ impl Tail {
     }
 
     /// The lines that say something, without control characters.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let text: Vec<u8> = self.lock().iter().copied().collect();
         String::from_utf8_lossy(&text)
             .lines()
