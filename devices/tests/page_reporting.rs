@@ -226,6 +226,43 @@ fn r09_a_failing_entry_does_not_stop_the_others() {
     }
 }
 
+/// A host that discards several ranges in one go, as far as it gets, changes nothing
+/// but how it does it.
+#[test]
+fn r09_together_or_alone_a_failing_entry_fails_alone() {
+    let places = [FREE, FREE + 2 * HUGE, FREE + 3 * HUGE, HIGH.start];
+    let report = |at_once| {
+        let machine = machine(Reclaim::Discard);
+        machine.ram.discard_at_once(at_once);
+        machine.ram.fail(range(places[2], HUGE));
+        let mut driver = start(&machine);
+        machine.fill(FREE..FREE + 4 * HUGE, 0xaa);
+        let used = driver.submit(Queue::Reporting, &places.map(|at| writable(at, H)));
+        driver.settle();
+        (
+            used,
+            machine.bytes(FREE..FREE + 4 * HUGE),
+            machine.balloon.counters(),
+        )
+    };
+    let (used, bytes, counters) = report(0);
+    assert_eq!(
+        used,
+        2 * H,
+        "baseline: what is behind the failure is not told"
+    );
+    assert_eq!(
+        (counters.zeroed_bytes, counters.zero_failures),
+        (3 * HUGE, 1)
+    );
+    for at_once in 1..6 {
+        assert!(
+            report(at_once) == (used, bytes.clone(), counters),
+            "{at_once} at once"
+        );
+    }
+}
+
 #[test]
 fn r10_the_same_range_twice_does_no_harm() {
     let machine = machine(Reclaim::Discard);

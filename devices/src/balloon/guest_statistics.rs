@@ -36,9 +36,10 @@ impl GuestStatistics {
         match readable_bytes::read(chain, STATS_BYTES_MAX, memory, host.ram, entries) {
             Ok(()) => statistics.filled(entries),
             Err(why) => {
+                // First, so that whoever sees it counted can ask anew.
+                statistics.unreadable();
                 host.counters.add(|c| &mut c.malformed_chains, 1);
                 host.log.warn(format_args!("statistics: {why}"));
-                statistics.unreadable();
             }
         }
         Handled::Keep

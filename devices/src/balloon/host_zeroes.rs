@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::counters::Counters;
 use super::guest_range::{self, GuestRange};
 use super::pace::Pace;
-use super::work_unit::{SMALL_UNIT, UNIT, units};
+use super::work_unit::{DISCARDED_TOGETHER, SMALL_UNIT, UNIT, units};
 use crate::virtio::log_budget::LogBudget;
 
 /// How a range is to be made zero.
@@ -93,7 +93,7 @@ pub enum ZeroError {
 /// Effects on guest memory, provided by whoever owns the mapping.
 ///
 /// Called on the balloon thread only, for at most one unit of work at a time:
-/// whole 1 GiB blocks to discard, 32 MiB otherwise. A reset of the device waits
+/// 32 MiB, and to discard 128 MiB of several ranges or a whole 1 GiB block. A reset of the device waits
 /// for the call that is under way, so it must come back.
 ///
 /// **Nothing but zeros is ever written**, whether a call succeeds or fails: a
@@ -113,6 +113,13 @@ pub trait ZeroGuestRange: Send + Sync {
     /// [`ZeroError`]; some bytes may read zero then and others what they did
     /// before, so nothing may be promised.
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError>;
+
+    /// Makes `ranges`, ascending and disjoint, read zero as [`Self::zero`] does for
+    /// each by [`ZeroBy::Discarding`], in as few system calls as there can be. Adds the proofs for as many of them, from the first
+    /// on, as it could; each of the others is asked for by itself afterwards.
+    fn discard_all(&self, ranges: &[GuestRange], zeroed: &mut Vec<Zeroed>) {
+        let _ = (ranges, zeroed);
+    }
 
     /// Gives the whole backing pages inside `range` back to the host, without
     /// proof that zero reads there later; returns the bytes released,
@@ -151,6 +158,7 @@ pub(crate) struct HostWork<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Scratch {
     merged: Vec<GuestRange>,
+    units: Vec<GuestRange>,
     /// Where the wanted ranges begin and end, ascending; filled when needed.
     cuts: Vec<u64>,
 }
@@ -174,14 +182,22 @@ impl HostWork<'_> {
         zeroed: &mut Vec<Zeroed>,
     ) -> Done {
         let mut done = Done::default();
-        self.each_unit(wanted, by, scratch, |unit| {
-            let proof = self.ram.zero(unit, by)?;
-            let len = proof.range().len();
-            done.zeroed = done.zeroed.saturating_add(len);
-            done.released = done.released.saturating_add(proof.released().min(len));
-            self.pace.borrow_mut().pause(proof.written(), self.cancel);
-            zeroed.push(proof);
-            Ok(())
+        self.each_unit(wanted, by, scratch, |unit, others| {
+            let before = zeroed.len();
+            if by == ZeroBy::Discarding && !others.is_empty() {
+                self.ram.discard_all(others, zeroed);
+            }
+            if zeroed.len() == before {
+                zeroed.push(self.ram.zero(unit, by)?);
+            }
+            let proofs = zeroed.get(before..).unwrap_or_default();
+            for proof in proofs {
+                let len = proof.range().len();
+                done.zeroed = done.zeroed.saturating_add(len);
+                done.released = done.released.saturating_add(proof.released().min(len));
+                self.pace.borrow_mut().pause(proof.written(), self.cancel);
+            }
+            Ok(proofs.len())
         });
         done
     }
@@ -189,25 +205,32 @@ impl HostWork<'_> {
     /// Gives the whole backing pages in `wanted` back; returns the bytes.
     pub(crate) fn release(&self, wanted: &[GuestRange], scratch: &mut Scratch) -> u64 {
         let mut released: u64 = 0;
-        self.each_unit(wanted, ZeroBy::Discarding, scratch, |unit| {
+        self.each_unit(wanted, ZeroBy::Discarding, scratch, |unit, _| {
             let bytes = self.ram.release(unit)?;
             released = released.saturating_add(bytes.min(unit.len()));
-            Ok(())
+            Ok(1)
         });
         released
     }
 
     /// Calls `act` with the units of `wanted`, ascending: what touches is joined
-    /// before. Where that fails, each of the wanted ranges is tried for itself,
+    /// before. It also gets the unit together with those that may be done in the
+    /// same go, and returns how many of them it did, from the first on.
+    ///
+    /// Where it fails, each of the wanted ranges in the unit is tried for itself,
     /// so that one which cannot be done does not take its neighbours along.
     fn each_unit(
         &self,
         wanted: &[GuestRange],
         by: ZeroBy,
         scratch: &mut Scratch,
-        mut act: impl FnMut(GuestRange) -> Result<(), ZeroError>,
+        mut act: impl FnMut(GuestRange, &[GuestRange]) -> Result<usize, ZeroError>,
     ) {
-        let Scratch { merged, cuts } = scratch;
+        let Scratch {
+            merged,
+            units: all,
+            cuts,
+        } = scratch;
         cuts.clear();
         merged.clear();
         merged.extend_from_slice(wanted);
@@ -216,33 +239,52 @@ impl HostWork<'_> {
             true => SMALL_UNIT,
             false => UNIT,
         };
-        for unit in merged.iter().flat_map(|range| units(*range, by, size)) {
+        all.clear();
+        all.extend(merged.iter().flat_map(|range| units(*range, by, size)));
+        let mut left = all.as_slice();
+        while let [unit, after @ ..] = left {
             if self.cancelled() {
                 return;
             }
-            let Err(error) = act(unit) else { continue };
-            if cuts.is_empty() {
-                cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
-                cuts.sort_unstable();
-                cuts.dedup();
-            }
-            let first = cuts.partition_point(|cut| *cut <= unit.start());
-            let inside = cuts.iter().skip(first).copied();
-            let mut inside = inside.take_while(|cut| *cut < unit.end()).peekable();
-            if inside.peek().is_none() {
-                self.failed(&error);
-                continue;
-            }
-            let mut rest = Some(unit);
-            for cut in inside.chain([unit.end()]) {
-                let (part, after) = rest.map_or((None, None), |rest| rest.cut(cut));
-                rest = after;
-                let Some(part) = part.filter(|_| !self.cancelled()) else {
-                    return;
-                };
-                if let Err(error) = act(part) {
-                    self.failed(&error);
+            match act(*unit, together(left)) {
+                Ok(done) => left = left.get(done.max(1)..).unwrap_or_default(),
+                Err(error) => {
+                    self.each_part(*unit, wanted, cuts, &error, &mut act);
+                    left = after;
                 }
+            }
+        }
+    }
+
+    /// Calls `act` with the parts of `unit`, which failed as a whole.
+    fn each_part(
+        &self,
+        unit: GuestRange,
+        wanted: &[GuestRange],
+        cuts: &mut Vec<u64>,
+        error: &ZeroError,
+        act: &mut impl FnMut(GuestRange, &[GuestRange]) -> Result<usize, ZeroError>,
+    ) {
+        if cuts.is_empty() {
+            cuts.extend(wanted.iter().flat_map(|range| [range.start(), range.end()]));
+            cuts.sort_unstable();
+            cuts.dedup();
+        }
+        let first = cuts.partition_point(|cut| *cut <= unit.start());
+        let inside = cuts.iter().skip(first).copied();
+        let mut inside = inside.take_while(|cut| *cut < unit.end()).peekable();
+        if inside.peek().is_none() {
+            return self.failed(error);
+        }
+        let mut rest = Some(unit);
+        for cut in inside.chain([unit.end()]) {
+            let (part, after) = rest.map_or((None, None), |rest| rest.cut(cut));
+            rest = after;
+            let Some(part) = part.filter(|_| !self.cancelled()) else {
+                return;
+            };
+            if let Err(error) = act(part, &[]) {
+                self.failed(&error);
             }
         }
     }
@@ -259,4 +301,14 @@ impl HostWork<'_> {
         }
         self.log.warn(format_args!("{error}"));
     }
+}
+
+/// As many units from the first on as are discarded in one go.
+fn together(units: &[GuestRange]) -> &[GuestRange] {
+    let mut sum: u64 = 0;
+    let fit = units.iter().take_while(|unit| {
+        sum = sum.saturating_add(unit.len());
+        sum <= DISCARDED_TOGETHER
+    });
+    units.get(..fit.count()).unwrap_or_default()
 }

@@ -42,6 +42,8 @@ pub struct FakeRam {
     memory: GuestMemoryMmap,
     /// Bytes of a backing page.
     page: u64,
+    /// How many ranges are discarded in one go.
+    at_once: AtomicUsize,
     failing: Mutex<Vec<GuestRange>>,
     absent: Mutex<Vec<GuestRange>>,
     calls: Mutex<Vec<Call>>,
@@ -56,6 +58,7 @@ impl FakeRam {
         Self {
             memory,
             page,
+            at_once: AtomicUsize::new(0),
             failing: Mutex::default(),
             absent: Mutex::default(),
             calls: Mutex::default(),
@@ -63,6 +66,11 @@ impl FakeRam {
             opened: Condvar::new(),
             waiting: AtomicUsize::new(0),
         }
+    }
+
+    /// Discards up to `ranges` ranges in one go from now on.
+    pub fn discard_at_once(&self, ranges: usize) {
+        self.at_once.store(ranges, Ordering::SeqCst);
     }
 
     /// Every call that touches `range` fails from now on, having zeroed half of
@@ -148,6 +156,13 @@ impl ZeroGuestRange for FakeRam {
             ZeroBy::Writing => 0,
         };
         Ok(Zeroed::vouch(range, released).after_writing(range.len() - released))
+    }
+
+    fn discard_all(&self, ranges: &[GuestRange], zeroed: &mut Vec<Zeroed>) {
+        let at_once = self.at_once.load(Ordering::SeqCst);
+        let proofs = ranges.iter().take(at_once);
+        let proofs = proofs.map_while(|range| self.zero(*range, ZeroBy::Discarding).ok());
+        zeroed.extend(proofs);
     }
 
     fn release(&self, range: GuestRange) -> Result<u64, ZeroError> {

@@ -51,6 +51,7 @@ impl GuestRam {
             backing,
             residency: Residency::of(backing),
             discard_proof: DiscardProof::None,
+            this_process: None,
             reservation_lost: AtomicBool::new(false),
         };
         if let Err(error) = self_test::run(&mut zeroer) {

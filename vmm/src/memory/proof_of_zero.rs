@@ -6,10 +6,10 @@
 //! 2. **absent**: in a private mapping, its page table entry was seen empty (or
 //!    mapping the zero page) *after* everything else was done, so that the next
 //!    access finds a fresh zero page;
-//! 3. **dropped or punched**: removed from, or zeroed in, the file of a shared
-//!    mapping, by a call whose effect on this very backing was seen in the
-//!    [self-test](super::self_test), with pages counted wholly or partly exactly
-//!    as the kernel counts them.
+//! 3. **dropped or punched**: removed from a private mapping of huge pages, or
+//!    removed from or zeroed in the file of a shared mapping, by a call whose effect
+//!    on this very backing was seen in the [self-test](super::self_test), with pages
+//!    counted wholly or partly exactly as the kernel counts them.
 //!
 //! Memory that was never populated falls under 2 and costs one system call; it
 //! is never faulted in, neither to zero it nor to find out.
@@ -24,6 +24,7 @@
 
 use std::cell::Cell;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use devices::balloon::guest_range::GuestRange;
@@ -51,6 +52,8 @@ pub(super) struct GuestRamZeroer {
     pub(super) backing: Backing,
     pub(super) residency: Residency,
     pub(super) discard_proof: DiscardProof,
+    /// This process, if private memory is dropped through it: many pages in a call.
+    pub(super) this_process: Option<OwnedFd>,
     /// The lost reservation of a shared mapping was logged.
     pub(super) reservation_lost: AtomicBool,
 }
@@ -69,11 +72,36 @@ impl ZeroGuestRange for GuestRamZeroer {
         Ok(Zeroed::vouch(range, released).after_writing(stored.get()))
     }
 
+    fn discard_all(&self, ranges: &[GuestRange], zeroed: &mut Vec<Zeroed>) {
+        // What is to be seen gone each time takes a call for each anyway.
+        if self.discard_proof != DiscardProof::BySelfTest || !self.backing.is_hugetlb() {
+            return;
+        }
+        let Some(first) = ranges.first().and_then(|range| self.whole_pages(*range)) else {
+            return;
+        };
+        let mut pieces = [first; Piece::TOGETHER];
+        let mut count = 0;
+        let fit = ranges.iter().map_while(|range| self.whole_pages(*range));
+        let fit = fit.take_while(|piece| piece.is_beside(first));
+        for (slot, piece) in pieces.iter_mut().zip(fit) {
+            *slot = piece;
+            count += 1;
+        }
+        let pieces = pieces.get(..count).unwrap_or_default();
+        let released: [u64; Piece::TOGETHER] = self.residency.count(pieces);
+        if self.discard(pieces).is_ok() {
+            let proofs = ranges.iter().zip(released).take(count);
+            zeroed.extend(proofs.map(|(range, released)| Zeroed::vouch(*range, released)));
+        }
+    }
+
     fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
         // Memory without a pool is found or made by the fault itself; so are
         // pages of a pool that are reserved. A shared mapping loses its
         // reservation where `discard` could not renew it.
-        if !self.backing.is_hugetlb() || (self.backing.reserved && !self.backing.shared) {
+        let is_reserved = self.backing.reserved && !self.reservation_lost.load(Ordering::Relaxed);
+        if !self.backing.is_hugetlb() || is_reserved {
             return Ok(());
         }
         self.in_pieces(range, |piece| {
@@ -91,7 +119,7 @@ impl ZeroGuestRange for GuestRamZeroer {
                 return Ok(0);
             };
             let before = self.present_bytes(whole)?;
-            self.discard(whole)?;
+            self.discard(&[whole])?;
             Ok(before.saturating_sub(self.present_bytes(whole)?))
         })
     }
@@ -114,6 +142,13 @@ impl GuestRamZeroer {
             })
     }
 
+    /// All of `range`, if it consists of whole backing pages of one region.
+    fn whole_pages(&self, range: GuestRange) -> Option<Piece<'_>> {
+        let piece = Piece::of_range(&self.memory, range)?.next()?;
+        let whole = piece.whole_pages(self.backing.page)?;
+        (whole.len() as u64 == range.len()).then_some(whole)
+    }
+
     /// Returns the bytes released, and adds those stored to `stored`.
     fn zero_by_discarding(&self, piece: Piece<'_>, stored: &Cell<u64>) -> io::Result<u64> {
         let whole = piece
@@ -133,7 +168,7 @@ impl GuestRamZeroer {
         if !anything && !self.backing.shared {
             return Ok(0);
         }
-        if self.discard(whole).is_err() {
+        if self.discard(&[whole]).is_err() {
             // Locked memory, for one. Writing is always possible.
             return self.write_zeros(piece, stored).map(|()| 0);
         }
@@ -196,26 +231,49 @@ impl GuestRamZeroer {
         Ok(())
     }
 
-    /// Gives whole backing pages back to the host.
-    pub(super) fn discard(&self, whole: Piece<'_>) -> io::Result<()> {
+    /// Gives whole backing pages back to the host: ascending pieces of one region, at
+    /// most [`Piece::TOGETHER`].
+    pub(super) fn discard(&self, pieces: &[Piece<'_>]) -> io::Result<()> {
         if !self.backing.shared {
-            return whole.advise(Advice::DontNeed);
+            return match &self.this_process {
+                Some(this_process) => Piece::drop_all(pieces, this_process.as_fd()),
+                None => pieces
+                    .iter()
+                    .try_for_each(|whole| whole.advise(Advice::DontNeed)),
+            };
         }
         // Not MADV_DONTNEED: on a shared mapping it returns 0, and the file
         // keeps page and contents.
-        whole.punch_hole()?;
+        pieces.iter().try_for_each(|whole| whole.punch_hole())?;
         if self.backing.is_hugetlb() && self.backing.reserved {
-            // A private mapping gets its reservation back with the page.
-            if let Err(error) = whole.reserve_again()
-                && !self.reservation_lost.swap(true, Ordering::Relaxed)
-            {
-                log::warn!(
-                    "huge pages given back could not be reserved again ({error}): \
-                     the guest waits if the pool is empty when it wants them"
-                );
-            }
+            self.reserve_again(pieces);
         }
         Ok(())
+    }
+
+    /// A private mapping gets its reservation back with the page, a shared one loses
+    /// it.
+    fn reserve_again(&self, pieces: &[Piece<'_>]) {
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
+            return;
+        };
+        // What lies between is in the file or reserved already. Unless the pool could
+        // not do that once; then all of it could be too much, and a part not.
+        let reserved = first.through(*last).reserve_again().or_else(|error| {
+            let each = pieces.iter().map(|piece| piece.reserve_again());
+            match pieces {
+                [_] => Err(error),
+                _ => each.fold(Ok(()), Result::and),
+            }
+        });
+        if let Err(error) = reserved
+            && !self.reservation_lost.swap(true, Ordering::Relaxed)
+        {
+            log::warn!(
+                "huge pages given back could not be reserved again ({error}): \
+                 the guest waits if the pool is empty when it wants them"
+            );
+        }
     }
 
     /// Bytes of `piece` that are certainly in RAM.

@@ -39,8 +39,13 @@ use super::piece::{HOST_PAGE, Piece};
 /// How it is found out.
 #[derive(Debug)]
 pub(super) enum Residency {
-    /// Pages of a hugetlb pool, of this many bytes.
-    Hugetlb(usize),
+    /// Pages of a hugetlb pool.
+    Hugetlb {
+        /// Their bytes.
+        page: usize,
+        /// /proc/self/pagemap, if it can be scanned.
+        pagemap: Option<File>,
+    },
     /// Anonymous or shmem memory; the file is /proc/self/pagemap.
     Scan(File),
     /// It cannot be found out.
@@ -61,7 +66,11 @@ impl Residency {
     /// The way for `backing` on this kernel.
     pub(super) fn of(backing: Backing) -> Self {
         if backing.is_hugetlb() {
-            return Self::Hugetlb(backing.page);
+            let pagemap = File::open("/proc/self/pagemap").ok();
+            return Self::Hugetlb {
+                page: backing.page,
+                pagemap: pagemap.filter(scan_is_supported),
+            };
         }
         match File::open("/proc/self/pagemap") {
             Ok(file) if scan_is_supported(&file) => Self::Scan(file),
@@ -93,7 +102,7 @@ impl Residency {
         visit: &mut dyn FnMut(Run<'a>) -> io::Result<()>,
     ) -> io::Result<()> {
         match self {
-            Self::Hugetlb(page) => visit_huge_pages(piece, *page, visit),
+            Self::Hugetlb { page, .. } => visit_huge_pages(piece, *page, visit),
             Self::Scan(pagemap) => visit_scanned(piece, pagemap, visit),
             Self::Unknown => visit(Run {
                 piece,
@@ -101,7 +110,41 @@ impl Residency {
             }),
         }
     }
+
+    /// Bytes in RAM behind each of `pieces`, which are ascending and of one region,
+    /// looked up in as few calls as there can be. Good for counting only: a huge
+    /// page that is just being moved is left out.
+    pub(super) fn count<const N: usize>(&self, pieces: &[Piece<'_>]) -> [u64; N] {
+        let mut bytes = [0; N];
+        let mut add = |run: Run<'_>| {
+            for (bytes, piece) in bytes.iter_mut().zip(pieces) {
+                if let Some(overlap) = run.piece.overlap(*piece).filter(|_| run.present) {
+                    *bytes += overlap.len() as u64;
+                }
+            }
+            Ok(())
+        };
+        for near in pieces.chunk_by(|a, b| b.start() - a.end() <= NEAR) {
+            let (Some(first), Some(last)) = (near.first(), near.last()) else {
+                continue;
+            };
+            let all = first.through(*last);
+            // An error could only be one of `add`, which has none.
+            let _ = match self {
+                Self::Hugetlb {
+                    pagemap: Some(pagemap),
+                    ..
+                } => visit_scanned(all, pagemap, &mut add),
+                _ => self.visit_runs(all, &mut add),
+            };
+        }
+        bytes
+    }
 }
+
+/// A gap that is rather scanned than skipped: 16 huge pages, for less than one more
+/// call would take.
+const NEAR: usize = 32 << 20;
 
 /// Host pages looked at in one call: 32 MiB, what the balloon device asks for at
 /// a time. Bounds the stack.

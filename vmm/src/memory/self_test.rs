@@ -10,6 +10,8 @@
 
 use std::io;
 
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
 use super::mapping::THP_BYTES;
 use super::piece::{Advice, HOST_PAGE, Piece};
 use super::proof_of_zero::{DiscardProof, GuestRamZeroer};
@@ -52,11 +54,22 @@ pub(super) fn run(zeroer: &mut GuestRamZeroer) -> io::Result<()> {
         zeroer.residency = Residency::Unknown;
     }
 
-    let by_absence = !backing.shared && zeroer.residency.is_known();
+    // Huge pages are dropped whole or not at all. Of other pages a call may leave
+    // some (locked ones), so each discard is checked by itself; and so it is where
+    // clearing a page to see it takes long.
+    let by_absence = !backing.shared
+        && zeroer.residency.is_known()
+        && (!backing.is_hugetlb() || page.len() > THP_BYTES);
     if by_absence && page.len() > THP_BYTES {
-        // Each discard is checked by itself, and clearing 1 GiB costs time.
         zeroer.discard_proof = DiscardProof::ByAbsence;
         return Ok(());
+    }
+    if !backing.shared {
+        zeroer.this_process = pidfd_open(getpid(), PidfdFlags::empty()).ok();
+        if zeroer.this_process.is_some() && !discard_leaves_zeros(zeroer, page)? {
+            log::info!("no process_madvise of this process in this kernel: one call a range");
+            zeroer.this_process = None;
+        }
     }
     zeroer.discard_proof = match discard_leaves_zeros(zeroer, page)? {
         true if by_absence => DiscardProof::ByAbsence,
@@ -68,7 +81,7 @@ pub(super) fn run(zeroer: &mut GuestRamZeroer) -> io::Result<()> {
         }
     };
     if page.len() <= THP_BYTES {
-        zeroer.discard(page)?;
+        zeroer.discard(&[page])?;
     }
     Ok(())
 }
@@ -106,7 +119,7 @@ fn part_is_zeroed_by_a_hole_punch(page: Piece<'_>) -> bool {
 /// Leaves the page populated, and zero if it is true.
 fn discard_leaves_zeros(zeroer: &GuestRamZeroer, page: Piece<'_>) -> io::Result<bool> {
     page.fill(PATTERN);
-    if zeroer.discard(page).is_err() {
+    if zeroer.discard(&[page]).is_err() {
         return Ok(false);
     }
     let gone = !zeroer.residency.is_known() || zeroer.present_bytes(page)? == 0;

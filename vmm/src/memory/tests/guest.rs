@@ -144,6 +144,7 @@ pub(super) fn zeroer(memory: GuestMemoryMmap, backing: Backing) -> GuestRamZeroe
         backing,
         residency: Residency::of(backing),
         discard_proof: DiscardProof::None,
+        this_process: None,
         reservation_lost: AtomicBool::new(false),
     }
 }

@@ -5,6 +5,7 @@ mod absent_memory;
 mod absent_rings;
 mod ballooned;
 mod creating;
+mod discarding_together;
 mod guest;
 mod inflating;
 mod pool_guard;
