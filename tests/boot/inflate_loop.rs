@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use vmm::results::GuestLine;
+
 use crate::lab::{Lab, Ran};
 use crate::{Case, Failure};
 
@@ -10,6 +12,8 @@ use crate::{Case, Failure};
 const BALLOON: u64 = 512 << 20;
 const BALLOON_PAGES: u64 = BALLOON / 4096;
 const TARGET: &str = "balloon.target=512M";
+/// Bytes of a huge page.
+const HUGE: u64 = 2 << 20;
 /// Number of DEVICE_INIT_ON_INFLATE.
 const BIT_7: u8 = 7;
 
@@ -109,6 +113,10 @@ pub(crate) fn cases() -> Vec<Case> {
     );
     cases.push(deflates.long());
     cases.push(Case::new(
+        "inflate::a_1g_page_goes_back_when_all_of_it_is_inside",
+        gigantic_page_goes_back,
+    ));
+    cases.push(Case::new(
         "inflate::a_host_that_lies_is_caught",
         a_liar_is_caught,
     ));
@@ -159,6 +167,7 @@ impl Row {
             return Err(format!("{} bindings", bindings.len()).into());
         };
         assert_eq!(negotiated(&bind.line)?, bit7, "not the features of before");
+        self.gives_whole_pages_back(&ran)?;
         let vmstat = &unbind.line["vmstat"];
         assert_eq!(vmstat["balloon_deflate"], BALLOON_PAGES, "{vmstat}");
         let zero = count(vmstat, "balloon_deflate_zeroed")?;
@@ -185,6 +194,30 @@ impl Row {
         assert_eq!(
             populate["check"]["nonzero_bytes"], 0,
             "fresh memory was not zero: {populate}"
+        );
+        Ok(())
+    }
+
+    /// The pool grows by what was counted as released, and that is nearly all of the
+    /// balloon: a guest whose memory was freed in large blocks gives it in order.
+    fn gives_whole_pages_back(&self, ran: &Ran) -> Result<(), Failure> {
+        if !self.name.starts_with("hugetlb_2m") || !self.name.ends_with("discard") {
+            return Ok(());
+        }
+        let (bindings, waits) = (ran.lines("balloon"), ran.lines("wait_balloon"));
+        let (Some(bind), Some(full)) = (bindings.get(1), waits.get(1)) else {
+            return Err("no second inflation".into());
+        };
+        let free = |line: &GuestLine| line.pool_free_pages.ok_or("no pool");
+        let grown = free(full)?.saturating_sub(free(bind)?) * HUGE;
+        let counters = [bind, full].map(|line| line.counters);
+        let [inflated, released] = [
+            counters[1].inflated_pages - counters[0].inflated_pages,
+            counters[1].inflate_released_bytes - counters[0].inflate_released_bytes,
+        ];
+        assert!(
+            grown * 100 >= released * 95 && released * 100 >= inflated * 4096 * 90,
+            "inflated {inflated} pages: {released} bytes released, the pool grew by {grown}"
         );
         Ok(())
     }
@@ -216,6 +249,29 @@ impl Row {
         );
         Ok(())
     }
+}
+
+/// The kernel keeps to the first GiB and the end of memory. What lies between is for
+/// programs only, is dirtied, and then inflated to its last page.
+fn gigantic_page_goes_back(lab: &Lab) -> Result<(), Failure> {
+    let steps = "balloon=unbind dirty=1900M,thp balloon=bind wait_balloon=2650M";
+    let sets = [
+        "memory.size=3G",
+        "memory.page=1G",
+        "balloon.target=2650M",
+        "balloon.reporting=false",
+    ];
+    let mut config = lab.config(steps, &sets)?;
+    config.kernel.cmdline = format!("kernelcore=600M {}", config.kernel.cmdline);
+    let ran = lab.run_config(&config)?;
+    ran.exits(0)?;
+    let (dirty, full) = (ran.lines("dirty"), ran.lines("wait_balloon"));
+    let looks = [dirty[0], full[0]].map(|line| {
+        let released = line.counters.inflate_released_bytes;
+        (line.pool_free_pages, released)
+    });
+    assert_eq!(looks, [(Some(0), 0), (Some(1), 1 << 30)]);
+    Ok(())
 }
 
 /// A process allocates until the kernel kills it: all that was deflated, and more.

@@ -16,10 +16,10 @@ use crate::Failure;
 use crate::artifacts::Artifacts;
 
 /// 1 GiB pages that the host sets aside at boot.
-const GIGANTIC_PAGES: u64 = 2;
+const GIGANTIC_PAGES: u64 = 3;
 /// RAM of the emulated host: those, the largest guest on other pages (6 GiB), and
 /// room for the host itself.
-const HOST_MEMORY: u64 = 10 << 30;
+const HOST_MEMORY: u64 = 11 << 30;
 
 /// The host, booted when the first guest needs it.
 pub(crate) struct Lab {

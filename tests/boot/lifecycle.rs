@@ -104,7 +104,7 @@ impl Write for Stuck {
 }
 
 fn stuck_reader(lab: &Lab) -> Result<(), Failure> {
-    let config = lab.config("spin_console=384K exit=9", &[])?;
+    let config = lab.config("spin_console=192K exit=9", &[])?;
     let stuck = Stuck {
         taken: false,
         until: Instant::now() + Duration::from_secs(120),

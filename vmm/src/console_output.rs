@@ -16,7 +16,7 @@ use crate::milestones::Milestones;
 use crate::tail::Tail;
 
 /// Bytes that wait for a slow reader at most.
-const QUEUE_BYTES: usize = 256 << 10;
+const QUEUE_BYTES: usize = 128 << 10;
 
 /// How long output is gathered before it is written: a UART transmits byte by
 /// byte, and a write for each would cost more than the guest's own work.

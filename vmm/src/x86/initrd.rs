@@ -56,8 +56,13 @@ pub enum InitrdError {
     },
 }
 
-/// Reads the initrd at `path` into `memory`, as high as possible: below
-/// `addr_max` and above the kernel, which ends at `kernel_end`.
+/// The kernel is in the first page of 1 GiB: where the initrd is as well, no second
+/// one is populated, and cleared, before the guest runs.
+const FIRST_GIGANTIC_PAGE: u64 = 1 << 30;
+
+/// Reads the initrd at `path` into `memory`, as high in the first GiB as possible,
+/// or if it does not fit there, as high as possible at all: below `addr_max` and
+/// above the kernel, which ends at `kernel_end`.
 ///
 /// # Errors
 /// [`InitrdError`], one line with the path and what is wrong.
@@ -84,11 +89,13 @@ pub fn load(
         return Err(bad("is empty"));
     }
     let end = low_ram_end(memory).min(addr_max.saturating_add(1));
-    let start = place(len, kernel_end, end).map_err(|room| InitrdError::TooLittleRam {
-        path: path.to_path_buf(),
-        len,
-        room,
-    })?;
+    let start = place(len, kernel_end, end.min(FIRST_GIGANTIC_PAGE))
+        .or_else(|_| place(len, kernel_end, end))
+        .map_err(|room| InitrdError::TooLittleRam {
+            path: path.to_path_buf(),
+            len,
+            room,
+        })?;
     let mut file = File::open(path).map_err(read)?;
     // Fits, because it lies below the end of guest RAM.
     let count = usize::try_from(len).map_err(|_| bad("is too large"))?;
@@ -153,22 +160,23 @@ mod tests {
     fn its_bytes_arrive() {
         let path = std::env::temp_dir().join(format!("initrd-test-{}", std::process::id()));
         std::fs::write(&path, b"contents of the initrd").unwrap();
-        let memory = memory(4 << 20);
-        let loaded = load(&path, &memory, 0x10_0000, 0x7fff_ffff);
+        const MIB: u64 = 1 << 20;
+        for (ram, kernel_end, addr_max, end) in [
+            (4 * MIB, MIB, 0x7fff_ffff, 4 * MIB),
+            (3072 * MIB, MIB, 0x7fff_ffff, 1024 * MIB),
+            (3072 * MIB, MIB, 512 * MIB - 1, 512 * MIB),
+            // No room in the first GiB.
+            (3072 * MIB, 1024 * MIB, 0x7fff_ffff, 2048 * MIB),
+        ] {
+            let memory = memory(usize::try_from(ram).unwrap());
+            let start = end - 4096;
+            let loaded = load(&path, &memory, kernel_end, addr_max).unwrap();
+            assert_eq!(loaded, LoadedInitrd { start, len: 22 });
+            let mut read = [0; 22];
+            memory.read_slice(&mut read, GuestAddress(start)).unwrap();
+            assert_eq!(&read, b"contents of the initrd");
+        }
         std::fs::remove_file(&path).unwrap();
-        let loaded = loaded.unwrap();
-        assert_eq!(
-            loaded,
-            LoadedInitrd {
-                start: (4 << 20) - 4096,
-                len: 22
-            }
-        );
-        let mut read = [0; 22];
-        memory
-            .read_slice(&mut read, GuestAddress(loaded.start))
-            .unwrap();
-        assert_eq!(&read, b"contents of the initrd");
     }
 
     #[test]

@@ -41,8 +41,9 @@ pub(crate) fn run(
     let last = results.guest.last().map(|line| line.line.to_string());
     let last = last.unwrap_or_else(|| "nothing".to_owned());
     Err(format!(
-        "a guest with {sets:?}: {}; its last line: {last}",
-        results.verdict
+        "a guest with {sets:?}: {}; its last line: {last}\nits console ended:\n{}",
+        results.verdict,
+        results.console_tail.join("\n")
     )
     .into())
 }
