@@ -27,20 +27,29 @@ pub(crate) struct Options {
 /// Lint, native tests, the checklist, fuzzing, boot tests.
 pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let started = Instant::now();
+    let whole = options.boot.is_none();
     packages::install_missing()?;
-    if options.boot.is_none() {
-        lint()?;
+    if whole {
+        timed("lint", lint)?;
     }
-    let mut built = artifacts::build()?;
+    let mut built = timed("artifacts", artifacts::build)?;
     built.stock = stock_kernels::fetch(&built.guest_init)?;
-    if options.boot.is_none() {
-        native_tests(&built)?;
+    if whole {
+        timed("native tests", || native_tests(&built))?;
         conformance::conformance()?;
-        fuzz::briefly(FUZZ_SECONDS)?;
+        timed("fuzzing", || fuzz::briefly(FUZZ_SECONDS))?;
     }
-    boot_tests(&built, options)?;
+    timed("boot tests", || boot_tests(&built, options))?;
     say(&format!("all passed in {} s", started.elapsed().as_secs()));
     Ok(())
+}
+
+/// Says how long a part of it took.
+fn timed<T>(what: &str, part: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let started = Instant::now();
+    let result = part()?;
+    say(&format!("{what} took {} s", started.elapsed().as_secs()));
+    Ok(result)
 }
 
 /// Formatting, clippy, house rules.

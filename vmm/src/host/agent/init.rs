@@ -42,8 +42,9 @@ pub fn main() -> ! {
         say(&format!("{panic}"));
         end_machine()
     }));
-    if let Err(error) = init() {
-        say(&error.to_string());
+    match init() {
+        Ok(()) => say("the control channel was closed"),
+        Err(error) => say(&error.to_string()),
     }
     end_machine()
 }
