@@ -129,6 +129,11 @@ impl Machine {
         let verdict = verdict(self.stopper.cause().unwrap_or(&never), word);
         if !matches!(verdict, Verdict::Success | Verdict::GuestExit { .. }) {
             results.console_tail = console_tail;
+            if self.stopper.cause() == Some(&StopCause::TripleFault) {
+                let what = "(triple fault: the CPU stopped without a word of the kernel)";
+                log::warn!("{what}");
+                results.console_tail.push(what.to_owned());
+            }
         }
         verdict
     }

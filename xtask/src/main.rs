@@ -13,6 +13,7 @@ mod house_rules;
 mod kernel;
 mod mirror;
 mod packages;
+mod part;
 mod soak;
 mod stock_kernels;
 mod test;
@@ -46,6 +47,8 @@ enum Task {
     Kernel(kernel::Options),
     /// Formatting, clippy and the house rules
     Lint,
+    /// The tests that boot no guest, the checklist, and some fuzzing
+    Native,
     /// Build aerostat, the guest kernel and the guest's initrd, and say where they are
     Build,
 }
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),
         Task::Lint => test::lint(),
+        Task::Native => test::native(),
         Task::Build => build(),
     };
     match done {

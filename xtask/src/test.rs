@@ -1,6 +1,7 @@
 //! `cargo xtask test`: everything that must hold.
 
 use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
@@ -8,6 +9,7 @@ use clap::Args;
 use crate::Failure;
 use crate::artifacts::{self, Artifacts, out};
 use crate::command::{cargo, cargo_showing, run, say};
+use crate::part::Part;
 use crate::{conformance, fuzz, house_rules, packages, stock_kernels};
 
 /// New hostile input on top of what is kept in the tree.
@@ -24,32 +26,53 @@ pub(crate) struct Options {
     all: bool,
 }
 
-/// Lint, native tests, the checklist, fuzzing, boot tests.
+/// Lint beside the build of what is tested, then native tests beside boot tests: an
+/// emulated host keeps little more than one CPU busy.
 pub(crate) fn test(options: &Options) -> Result<(), Failure> {
     let started = Instant::now();
-    let whole = options.boot.is_none();
     packages::install_missing()?;
-    if whole {
-        timed("lint", lint)?;
-    }
-    let mut built = timed("artifacts", artifacts::build)?;
+    let beside = |task| match options.boot {
+        Some(_) => Ok(None),
+        None => {
+            fs::create_dir_all(out())?;
+            Part::start(task, out().join(format!("{task}.log"))).map(Some)
+        }
+    };
+    let lint = beside("lint")?;
+    let mut built = timed("building", artifacts::build)?;
     built.stock = stock_kernels::fetch(&built.guest_init)?;
-    if whole {
-        timed("native tests", || native_tests(&built))?;
-        conformance::conformance()?;
-        timed("fuzzing", || fuzz::briefly(FUZZ_SECONDS))?;
+    lint.map_or(Ok(()), Part::finish)?;
+
+    let native = beside("native")?;
+    let booted = timed("boot tests", || boot_tests(&built, options));
+    // Both are told of, whichever failed.
+    let native = native.map_or(Ok(()), Part::finish);
+    match (booted, native) {
+        (Err(booted), Err(native)) => return Err(format!("{booted}\n{native}").into()),
+        (booted, native) => booted.and(native)?,
     }
-    timed("boot tests", || boot_tests(&built, options))?;
     say(&format!("all passed in {} s", started.elapsed().as_secs()));
     Ok(())
+}
+
+/// Native tests, the checklist, fuzzing.
+pub(crate) fn native() -> Result<(), Failure> {
+    // Beside boot tests nothing they use may be written anew.
+    let bzimage = out().join("bzImage");
+    if !bzimage.exists() {
+        artifacts::build()?;
+    }
+    timed("native tests", || native_tests(&bzimage))?;
+    conformance::conformance()?;
+    timed("fuzzing", || fuzz::briefly(FUZZ_SECONDS))
 }
 
 /// Says how long a part of it took.
 fn timed<T>(what: &str, part: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let started = Instant::now();
-    let result = part()?;
+    let result = part();
     say(&format!("{what} took {} s", started.elapsed().as_secs()));
-    Ok(result)
+    result
 }
 
 /// Formatting, clippy, house rules.
@@ -63,11 +86,11 @@ pub(crate) fn lint() -> Result<(), Failure> {
 }
 
 /// All tests that boot no guest; those of the emulated host boot that.
-fn native_tests(built: &Artifacts) -> Result<(), Failure> {
+fn native_tests(bzimage: &Path) -> Result<(), Failure> {
     say("native tests");
     run(cargo_showing("test")
         .args(["--workspace", "--exclude", "boot-tests"])
-        .env("AEROSTAT_HOST_KERNEL", &built.bzimage)
+        .env("AEROSTAT_HOST_KERNEL", bzimage)
         // What is missing here is a failure, not a skip.
         .env("AEROSTAT_REQUIRE", "1"))
 }
