@@ -1,14 +1,14 @@
 //! One host for all guests, and what a guest's run gives to look at.
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use vmm::config::{self, Config};
 use vmm::host::{HostChoice, HostOptions, JobOptions, Session};
 use vmm::outcome::Verdict;
-use vmm::results::{GuestLine, HostKind, RunResults};
+use vmm::results::{GuestLine, HostKind, RunResults, TRIPLE_FAULT};
 use vmm::run_io::RunIo;
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
@@ -25,11 +25,13 @@ const HOST_MEMORY: u64 = 11 << 30;
 pub(crate) struct Lab {
     pub(crate) artifacts: Artifacts,
     session: Mutex<Option<Session>>,
-    /// A guest was run again because its emulated host stood still. One has, on a
-    /// loaded machine, while a guest inflated. Why is not established; a second
-    /// time is a failure.
-    tried_again: AtomicBool,
+    /// Guests that were run again because their emulator failed; see
+    /// [`emulator_failed`]. One too many is a failure.
+    tried_again: AtomicU32,
 }
+
+/// How often the emulator may fail in all tests.
+const TRY_AGAIN: u32 = 3;
 
 /// A run that is over.
 pub(crate) struct Ran {
@@ -45,7 +47,7 @@ impl Lab {
         Self {
             artifacts,
             session: Mutex::new(None),
-            tried_again: AtomicBool::new(false),
+            tried_again: AtomicU32::new(0),
         }
     }
 
@@ -55,14 +57,23 @@ impl Lab {
         self.run_config(&self.config(steps, sets)?)
     }
 
-    /// Runs `config`; a second time if the emulated host stood still.
+    /// Runs `config`; again, in another host, if the emulator failed.
     pub(crate) fn run_config(&self, config: &Config) -> Result<Ran, Failure> {
-        let ran = self.run_once(config)?;
-        if !stood_still(&ran.results) || self.tried_again.swap(true, Ordering::Relaxed) {
-            return Ok(ran);
+        loop {
+            let ran = self.run_once(config)?;
+            let Some(what) = emulator_failed(&ran.results) else {
+                return Ok(ran);
+            };
+            let before = self.tried_again.fetch_add(1, Ordering::Relaxed);
+            if before >= TRY_AGAIN {
+                return Ok(ran);
+            }
+            eprintln!(
+                "THE EMULATOR FAILED ({what}): this guest runs again, {} of {TRY_AGAIN} times \
+                 in all tests",
+                before + 1
+            );
         }
-        eprintln!("THE EMULATED HOST STOOD STILL and is booted again, once in all tests");
-        self.run_once(config)
     }
 
     fn run_once(&self, config: &Config) -> Result<Ran, Failure> {
@@ -97,7 +108,7 @@ impl Lab {
         }
         let running = session.as_mut().ok_or("no host")?;
         let results = running.run_with(config, &options, io);
-        if stood_still(&results) {
+        if emulator_failed(&results).is_some() {
             // The next guest gets another one.
             drop(session.take());
         }
@@ -138,12 +149,30 @@ impl Lab {
     }
 }
 
-/// Whether the emulated host said nothing any more, not even that it is alive.
-fn stood_still(results: &RunResults) -> bool {
-    let Verdict::Failed { message, .. } = &results.verdict else {
-        return false;
-    };
-    results.host.kind == HostKind::Emulated && message.contains("broke down: silent")
+/// How an emulated CPU fails under a kernel, which no guest and no host can do by
+/// themselves: it stands still for a minute, or it is reset, the host's or the
+/// guest's, without a word of the kernel that ran on it. Seen with QEMU 7.2 and 10.0,
+/// with one emulated CPU and with two, about once in a quarter of an hour on a loaded
+/// machine; the cause is not established. A panic, an oops, or a wrong result is
+/// never taken for it, and a bug that resets a guest does it again.
+fn emulator_failed(results: &RunResults) -> Option<String> {
+    if results.host.kind != HostKind::Emulated {
+        return None;
+    }
+    match &results.verdict {
+        Verdict::Failed { message, .. }
+            if message.contains("broke down: silent")
+                || message.ends_with("broke down: QEMU ended (exit status: 0)") =>
+        {
+            Some(message.clone())
+        }
+        Verdict::GuestPanic => results
+            .console_tail
+            .last()
+            .filter(|line| *line == TRIPLE_FAULT)
+            .cloned(),
+        _ => None,
+    }
 }
 
 impl Ran {

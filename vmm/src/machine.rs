@@ -21,7 +21,7 @@ use crate::kvm::vm::Vm;
 use crate::memory::{GuestRam, pools};
 use crate::milestones::Milestones;
 use crate::outcome::Verdict;
-use crate::results::{BalloonTold, Footprint, PoolShortage, RunResults};
+use crate::results::{BalloonTold, Footprint, PoolShortage, RunResults, TRIPLE_FAULT};
 use crate::results_port::{HostCounts, SharedRecord};
 
 /// Everything a guest consists of. Made by [`crate::builder::build`].
@@ -130,9 +130,7 @@ impl Machine {
         if !matches!(verdict, Verdict::Success | Verdict::GuestExit { .. }) {
             results.console_tail = console_tail;
             if self.stopper.cause() == Some(&StopCause::TripleFault) {
-                let what = "(triple fault: the CPU stopped without a word of the kernel)";
-                log::warn!("{what}");
-                results.console_tail.push(what.to_owned());
+                results.console_tail.push(TRIPLE_FAULT.to_owned());
             }
         }
         verdict

@@ -13,6 +13,9 @@ use crate::outcome::{FailureClass, Verdict};
 /// Version of the document's layout; raised when a reader has to change.
 pub const SCHEMA_VERSION: u32 = 1;
 
+/// Ends [`RunResults::console_tail`] where no panic ended the guest.
+pub const TRIPLE_FAULT: &str = "(triple fault: the CPU was reset without a word of the kernel)";
+
 /// The whole document.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResults {
