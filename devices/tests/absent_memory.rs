@@ -60,12 +60,15 @@ fn page_numbers_without_memory_are_not_read_and_the_request_is_completed() {
 fn a_deflate_that_cannot_be_read_to_its_end_takes_all_pages_out() {
     let gone = FREE + 2 * HUGE;
     let nowhere = HIGH.end;
-    let beyond_any_guest = readable(HIGH.start, !3);
-    for (what, rest, stays) in [
-        ("baseline: read", readable(SCRATCH + 4, 0), true),
-        ("no memory", readable(gone, 4), false),
-        ("not RAM", readable(nowhere, 4), false),
-        ("more numbers than pages", beyond_any_guest, false),
+    let number = readable(SCRATCH, 4);
+    for (what, chain, stays) in [
+        ("baseline: read", vec![number], true),
+        ("no memory", vec![number, readable(gone, 4)], false),
+        ("not RAM", vec![number, readable(nowhere, 4)], false),
+        ("more than pages", vec![readable(HIGH.start, !3)], false),
+        ("half a number", vec![number, readable(SCRATCH, 2)], false),
+        ("to be written", vec![writable(SCRATCH, 4)], false),
+        ("no chain", vec![writable(SCRATCH + 64, 4), number], false),
     ] {
         let spec = BalloonSpec {
             must_tell_host: true,
@@ -80,7 +83,7 @@ fn a_deflate_that_cannot_be_read_to_its_end_takes_all_pages_out() {
         driver.name_pages(Queue::Inflate, earlier);
         machine.put_pfns(SCRATCH, &[*last]);
         machine.ram.take_away(range(gone, 4096));
-        driver.submit(Queue::Deflate, &[readable(SCRATCH, 4), rest]);
+        driver.submit(Queue::Deflate, &chain);
         driver.name_pages(Queue::Inflate, &[*last]);
         let released = machine
             .ram

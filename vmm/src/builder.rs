@@ -222,7 +222,7 @@ pub fn build(
     Ok(Machine {
         vcpus,
         buses: Arc::new(Buses { ports, mmio }),
-        empty_pool: match config.memory.overcommit && config.memory.backing == Backing::Hugetlb {
+        empty_pool: match config.memory.backing == Backing::Hugetlb {
             true => EmptyPool::Waits(Arc::new(PoolShortage::new(faults))),
             false => EmptyPool::IsABug,
         },

@@ -69,10 +69,10 @@ fn try_run(args: RunArgs, exec: Instant) -> Result<Verdict, Refused> {
     if args.dry_run {
         return Err(Refused::DryRun(config.to_toml()));
     }
-    let output = console_output(&loaded)?;
-
     let stop = stop_signals::catch().map_err(|error| Refused::System("signal handlers", error))?;
+    // Before the console's file is emptied: it may be that of a VM which runs.
     let (server, control) = control(&loaded)?;
+    let output = console_output(&loaded)?;
     let raw = raw_terminal(config);
     let io = RunIo {
         output,

@@ -78,6 +78,9 @@ impl Machine {
         let EmptyPool::Waits(shortage) = &self.empty_pool else {
             return None;
         };
+        if self.ram.is_reserved() {
+            return None;
+        }
         Some(Box::new(|passed| {
             shortage.look(self.counts.pool_free(), passed)
         }))
@@ -108,7 +111,9 @@ impl Machine {
         drop(self.com1);
         let console_tail = self.console.tail();
         results.dropped.console_bytes = self.console.close();
-        if let EmptyPool::Waits(shortage) = &self.empty_pool {
+        if let EmptyPool::Waits(shortage) = &self.empty_pool
+            && (!self.ram.is_reserved() || shortage.refused() > 0)
+        {
             results.timings.pool_shortage = Some(PoolShortage {
                 empty_ms: shortage.empty().as_secs_f64() * 1e3,
                 waits: shortage.waits().count,

@@ -8,7 +8,7 @@ use super::guest_may_skip::{NamedPage, PageBitmap, UsedLength};
 use super::guest_range::{self, GuestRange};
 use super::host_zeroes::{HostWork, Scratch, ZeroBy, Zeroed};
 use super::pfn_stream::{BadRequest, PfnStream};
-use super::spec::PFN_SHIFT;
+use super::spec::{PFN_BYTES, PFN_SHIFT};
 use crate::virtio::chain::Buffer;
 use vm_memory::GuestMemoryMmap;
 
@@ -86,6 +86,13 @@ impl GuestInflates {
         self.balloon.clear();
     }
 
+    /// The guest took pages out and nobody can tell which: none is taken to be
+    /// inside any more. One that the guest may use again must not complete a backing
+    /// page later.
+    pub(crate) fn lose_track(&mut self) {
+        self.balloon.clear();
+    }
+
     /// Pages promised by the request just handled, once it is published.
     pub(crate) fn promised(&self) -> u64 {
         self.promised
@@ -140,8 +147,7 @@ impl GuestInflates {
     /// Takes the pages out of the balloon. They need no preparation: released
     /// memory comes back when it is touched.
     ///
-    /// Where some of the page numbers cannot be read, all pages are taken out: a
-    /// page the guest may use again must not complete a backing page later.
+    /// Where some of the page numbers cannot be read, all pages are taken out.
     ///
     /// # Errors
     /// [`BadRequest`]; then nothing has been counted.
@@ -151,9 +157,10 @@ impl GuestInflates {
         at: Surroundings<'_>,
         host: &HostWork<'_>,
     ) -> Result<(), BadRequest> {
-        let mut stream = open(chain, at, host).inspect_err(|_| self.balloon.clear())?;
-        if stream.dropped() > 0 {
-            self.balloon.clear();
+        let mut stream = open(chain, at, host).inspect_err(|_| self.lose_track())?;
+        let is_whole = stream.bytes() > 0 && stream.bytes() % PFN_BYTES as u64 == 0;
+        if stream.dropped() > 0 || !is_whole {
+            self.lose_track();
         }
         while self.next_part(&mut stream, host) {
             let count = as_u64(self.pfns.len());
@@ -161,7 +168,7 @@ impl GuestInflates {
             self.balloon.take_out(&self.pfns);
         }
         if stream.lacking().is_some() {
-            self.balloon.clear();
+            self.lose_track();
         }
         close(&stream, host);
         Ok(())

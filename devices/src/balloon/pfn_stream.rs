@@ -78,6 +78,11 @@ impl<'a> PfnStream<'a> {
         self.left / PFN_BYTES as u64
     }
 
+    /// Bytes that are still to be read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.left
+    }
+
     /// Bytes beyond the limit.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped

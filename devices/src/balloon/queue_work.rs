@@ -205,7 +205,10 @@ impl QueueWork<Agreed> for BalloonWork {
         }
     }
 
-    fn malformed(&mut self, index: usize, why: &Malformed) {
+    fn malformed(&mut self, agreed: &Agreed, index: usize, why: &Malformed) {
+        if agreed.queues.role(index) == Some(QueueRole::Deflate) {
+            self.inflates.lose_track();
+        }
         self.counters.add(|c| &mut c.malformed_chains, 1);
         self.log.warn(format_args!("queue {index}: {why}"));
     }

@@ -51,7 +51,7 @@ pub(crate) trait QueueWork<A> {
     fn published(&mut self, active: &A, index: usize, used: u32);
 
     /// A malformed chain was published with used length 0.
-    fn malformed(&mut self, index: usize, why: &Malformed);
+    fn malformed(&mut self, active: &A, index: usize, why: &Malformed);
 }
 
 enum Next {
@@ -101,7 +101,7 @@ pub(crate) fn drain<D: VirtioDevice>(
                 if session.complete(popped, 0).is_none() {
                     return false;
                 }
-                work.malformed(index, &why);
+                work.malformed(&active, index, &why);
             }
             Next::Empty => match session.await_kicks() {
                 Some(true) => {}

@@ -3,11 +3,12 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::entries::Entries;
 use super::error::{ConfigError, Origin, Problem};
-use super::schema::Config;
+use super::schema::{Config, ConsoleOutput};
 use super::units::format_size;
 
 /// Checks kernel, initrd and the emulated host's kernel.
@@ -22,22 +23,71 @@ pub(super) fn check(
         ("kernel.initrd", config.kernel.initrd.as_ref(), Some(ram)),
         ("host.kernel", config.host.kernel.as_ref(), None),
     ];
+    let wrong = |key, path: &Path, reason| {
+        ConfigError::new(
+            entries
+                .get(key)
+                .map_or_else(|| document.clone(), |entry| entry.origin.clone()),
+            Some(key),
+            Problem::NamedFile {
+                path: shown(path),
+                reason,
+            },
+        )
+    };
     for (key, path, room) in files {
         let Some(path) = path else { continue };
-        usable(path, room).map_err(|reason| {
-            ConfigError::new(
-                entries
-                    .get(key)
-                    .map_or_else(|| document.clone(), |entry| entry.origin.clone()),
-                Some(key),
-                Problem::NamedFile {
-                    path: shown(path),
-                    reason,
-                },
-            )
-        })?;
+        usable(path, room).map_err(|reason| wrong(key, path, reason))?;
+    }
+
+    // What is written must not be anything else that is named.
+    let console = match &config.console.output {
+        ConsoleOutput::File(path) => Some(path),
+        ConsoleOutput::Stdout | ConsoleOutput::None => None,
+    };
+    let outputs = [
+        ("results.path", config.results.path.as_ref()),
+        ("console.output.file", console),
+        ("control.socket", config.control.socket.as_ref()),
+    ];
+    let (Origin::Text { name, .. } | Origin::File(name) | Origin::Flag(name)) = document;
+    let document = ("the configuration file", Path::new(name.as_ref()));
+    let inputs = files
+        .into_iter()
+        .filter_map(|(key, path, _)| Some((key, path?.as_path())));
+    let mut taken: Vec<_> = inputs.chain([document]).collect();
+    for (key, path) in outputs {
+        let Some(path) = path else { continue };
+        if let Some((other, _)) = taken.iter().find(|(_, other)| is_same(path, other)) {
+            let reason = format!("is also {other}, which it would overwrite; name another file");
+            return Err(wrong(key, path, reason));
+        }
+        taken.push((key, path));
     }
     Ok(())
+}
+
+/// Whether both paths name one file, there or not. Terminals, pipes and the like can
+/// be shared.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let metadata = [one, other].map(fs::metadata);
+    match metadata {
+        [Ok(a), Ok(b)] => {
+            let is_file = a.is_file() || a.file_type().is_socket();
+            is_file && (a.dev(), a.ino()) == (b.dev(), b.ino())
+        }
+        [Err(_), Err(_)] => {
+            let place = |path: &Path| {
+                let parent = path
+                    .parent()
+                    .filter(|parent| !parent.as_os_str().is_empty());
+                let parent = fs::canonicalize(parent.unwrap_or(Path::new(".")));
+                Some((parent.ok()?, path.file_name()?.to_owned()))
+            };
+            place(one).is_some_and(|one| Some(one) == place(other))
+        }
+        _ => false,
+    }
 }
 
 /// A path for a one-line message.
@@ -84,3 +134,7 @@ pub(super) fn reason(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+#[path = "named_files_test.rs"]
+mod tests;

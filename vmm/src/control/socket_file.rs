@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, fchmod, flock, open};
 use rustix::io::Errno;
@@ -21,6 +23,8 @@ use crate::forced_exit::{Registration, on_forced_exit};
 const MAX_PATH: usize = 107;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 16;
+/// How long another may take to replace a socket in the same directory.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why there is no socket. Reads on behind the path.
 #[derive(Debug, Error)]
@@ -154,9 +158,14 @@ fn lock_directory(path: &Path) -> Result<OwnedFd, SocketError> {
         OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
         Mode::empty(),
     )?;
-    // Held by another for a moment only. Not waited for: whoever may read the
+    // Held by another for a moment only. Not waited for longer: whoever may read the
     // directory may lock it for ever, and all that is lost is this protection.
-    let _ = flock(&directory, FlockOperation::NonBlockingLockExclusive);
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    while flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+        && Instant::now() < deadline
+    {
+        thread::sleep(Duration::from_millis(2));
+    }
     Ok(directory)
 }
 

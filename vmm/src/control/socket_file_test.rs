@@ -105,6 +105,28 @@ fn a_path_that_cannot_be_is_refused() {
 }
 
 #[test]
+fn of_many_that_find_a_dead_socket_one_replaces_it() {
+    let directory = std::env::temp_dir().join(format!("sockets-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join("s");
+    for _ in 0..200 {
+        let _ = std::fs::remove_file(&path);
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let start = std::sync::Barrier::new(4);
+        let bound: Vec<_> = std::thread::scope(|scope| {
+            let bind = || {
+                start.wait();
+                ControlSocket::bind(&path)
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(bind)).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(bound.iter().filter(|bound| bound.is_ok()).count(), 1);
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
 fn a_socket_that_took_the_place_is_not_removed() {
     let directory = Directory::new();
     let path = directory.join("vm.sock");

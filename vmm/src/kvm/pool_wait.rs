@@ -1,8 +1,8 @@
 //! What happens when the huge page pool is empty: the guest waits, and does not
 //! die.
 //!
-//! With `memory.overcommit` nothing is reserved, so a guest access may find no
-//! page left. Two things happen then, and both are waiting:
+//! With `memory.overcommit` nothing is reserved, and the kernel may fail to renew a
+//! reservation when pages are given back, so a guest access may find no page left. Two things happen then, and both are waiting:
 //!
 //! - KVM takes the failed fault for one that needs I/O and tries it again and
 //!   again inside the kernel ("asynchronous page fault"). From outside it shows
@@ -110,7 +110,7 @@ impl PoolShortage {
         if !self.told.swap(true, Ordering::Relaxed) {
             log::warn!(
                 "the huge page pool is empty: a vCPU that touches new memory waits until a \
-                 page is freed (memory.overcommit)"
+                 page is freed"
             );
         }
     }

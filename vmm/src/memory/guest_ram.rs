@@ -113,10 +113,9 @@ impl GuestRam {
     #[must_use]
     pub fn shortage(&self) -> Option<MemoryError> {
         let backing = self.zeroer.backing;
-        let overcommitted = backing.is_hugetlb() && !backing.reserved;
         let pool = Pools::host().pool(backing.page as u64);
         let empty = pool.is_some_and(|pool| pools::available(&pool) == 0);
-        (overcommitted && empty).then(|| self.exhausted())
+        (backing.is_hugetlb() && empty).then(|| self.exhausted())
     }
 
     fn exhausted(&self) -> MemoryError {
@@ -145,6 +144,12 @@ impl GuestRam {
             .iter()
             .filter_map(|region| self.zeroer.present_bytes(Piece::whole(region)).ok())
             .sum()
+    }
+
+    /// Whether its pages were reserved when it was made.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.zeroer.backing.reserved
     }
 
     /// Bytes of a backing page: the least that goes back to the host.

@@ -97,10 +97,15 @@ impl ZeroGuestRange for GuestRamZeroer {
     }
 
     fn make_present(&self, range: GuestRange) -> Result<(), ZeroError> {
-        // Memory without a pool is found or made by the fault itself; so are
-        // pages of a pool that are reserved. A shared mapping loses its
-        // reservation where `discard` could not renew it.
-        let is_reserved = self.backing.reserved && !self.reservation_lost.load(Ordering::Relaxed);
+        // Memory without a pool is found or made by the fault itself; so are pages
+        // of a pool that are reserved, which is certain only where `discard` sees
+        // to it. A private mapping does not get its reservation back with the page
+        // while the pool has surplus pages, nor from old kernels (mm/hugetlb.c,
+        // `__unmap_hugepage_range`; not before commit df7a6d1f6405).
+        let Backing {
+            reserved, shared, ..
+        } = self.backing;
+        let is_reserved = reserved && shared && !self.reservation_lost.load(Ordering::Relaxed);
         if !self.backing.is_hugetlb() || is_reserved {
             return Ok(());
         }
@@ -251,8 +256,8 @@ impl GuestRamZeroer {
         Ok(())
     }
 
-    /// A private mapping gets its reservation back with the page, a shared one loses
-    /// it.
+    /// A shared mapping loses its reservation with the page. A private one usually gets
+    /// it back, and where not there is no way to.
     fn reserve_again(&self, pieces: &[Piece<'_>]) {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else {
             return;

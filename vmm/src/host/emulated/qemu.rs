@@ -30,6 +30,8 @@ pub(super) struct Qemu {
     /// What the host's serial console and QEMU itself said last.
     pub(super) console: Tail,
     /// Dropped last: lets the thread end that QEMU regards as its parent.
+    /// Disconnected when `console` has all there is.
+    drained: mpsc::Receiver<()>,
     _keeper: mpsc::Sender<()>,
 }
 
@@ -70,13 +72,18 @@ impl Qemu {
 
         let tail = Tail::default();
         let kept = tail.clone();
+        let (all_read, drained) = mpsc::channel();
         thread::Builder::new()
             .name("host-console".into())
-            .spawn(move || kept.drain(console))?;
+            .spawn(move || {
+                kept.drain(console);
+                drop(all_read);
+            })?;
         Ok((
             Self {
                 child,
                 console: tail,
+                drained,
                 _keeper: keeper,
             },
             ours,
@@ -106,6 +113,8 @@ impl Qemu {
         // Both fail only for a child that is already gone.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Its last words come with its end.
+        let _ = self.drained.recv_timeout(EXIT_WAIT);
     }
 }
 

@@ -120,3 +120,35 @@ fn page_numbers_that_cannot_be_had_are_a_malformed_request() {
         assert_eq!((used, status(&balloon)), (1, 15), "completed, and goes on");
     });
 }
+
+/// While the pool has surplus pages the kernel gives a page back without renewing its
+/// reservation, in a private mapping too, and another VM may take it.
+#[test]
+fn rings_in_a_page_that_lost_its_reservation_make_the_device_need_a_reset() {
+    let Some(pool) = PoolGuard::with_available(2 * MIB, 12) else {
+        return;
+    };
+    let overcommit = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages";
+    let before = std::fs::read_to_string(overcommit).unwrap();
+    std::fs::write(overcommit, "4").unwrap();
+    let made = [(); 2].map(|()| GuestRam::create(&HUGETLB_2M.config(16 * MIB)));
+    std::fs::write(overcommit, before).unwrap();
+    let [ram, neighbour] = made.map(Result::unwrap);
+    // Takes what there is, and fails where a store would raise SIGBUS.
+    let take_all = |ram: &GuestRam| ram.prefault(Some(1), &|| false).is_ok();
+    let _ = (take_all(&neighbour), take_all(&ram));
+    let reserved = pool.reserved();
+    ram.zeroer().release(range(4 * MIB, 2 * MIB)).unwrap();
+    assert_eq!(pool.reserved(), reserved, "what this test is about");
+    let others = config::Memory {
+        overcommit: true,
+        ..HUGETLB_2M.config(16 * MIB)
+    };
+    let others = GuestRam::create(&others);
+    let _ = others.as_ref().map(take_all);
+    assert_eq!(pool.available(), 0);
+
+    let balloon = balloon(&ram);
+    start(&balloon, 4 << 20);
+    wait_until(|| status(&balloon) & NEEDS_RESET != 0);
+}
