@@ -160,7 +160,7 @@ impl<'a> EventLoop<'a> {
     }
 
     fn timed_out(&self, what: &str, limit: Duration, key: &str) {
-        let what = format!("{what} within {limit:?} (timeout.{key})");
+        let what = format!("{what} within {limit:?} (timeout.{key}); raise it for a slow machine");
         self.stopper.request(StopCause::TimedOut(what));
     }
 

@@ -21,7 +21,7 @@ pub(crate) fn run(
     sets: &[String],
 ) -> Result<(RunResults, Config), Failure> {
     let text = format!(
-        "[kernel]\nimage = {:?}\ninitrd = {:?}\ncmdline = {:?}\n[timeout]\nrun = \"60s\"\n",
+        "[kernel]\nimage = {:?}\ninitrd = {:?}\ncmdline = {:?}\n[timeout]\nboot = \"2m\"\nrun = \"3m\"\n",
         built.bzimage,
         built.initrd,
         format!("console=ttyS0 panic=-1 quiet -- {steps}"),
