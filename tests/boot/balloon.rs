@@ -11,6 +11,8 @@ use crate::{Case, Failure};
 
 const STEPS: &str = "dirty=128M,thp flush populate=128M,thp,check";
 const MEMORY: u64 = 512 << 20;
+/// Pages of 64 MiB.
+const BALLOON: u64 = 16384;
 
 pub(crate) fn cases(lab: &Lab) -> Vec<Case> {
     let mut cases = vec![
@@ -102,8 +104,10 @@ fn poison_of_zero(lab: &Lab) -> Result<(), Failure> {
 
 /// No distribution's cloud kernel can poison with another value than 0.
 fn distribution_kernel(lab: &Lab, kernel: &StockKernel) -> Result<(), Failure> {
+    let rebound = "wait_balloon=64M balloon=unbind wait_balloon=0 balloon=bind wait_balloon=64M";
     for clears in [true, false] {
-        let mut config = lab.config(STEPS, &[])?;
+        let steps = format!("{rebound} {STEPS}");
+        let mut config = lab.config(&steps, &["balloon.target=64M"])?;
         config.kernel.image.clone_from(&kernel.image);
         config.kernel.initrd = Some(kernel.initrd.clone());
         if clears {
@@ -115,6 +119,8 @@ fn distribution_kernel(lab: &Lab, kernel: &StockKernel) -> Result<(), Failure> {
         let counters = ran.results.counters;
         assert!(counters.released_bytes > 0, "{counters:?}");
         assert_eq!(counters.promised_bytes, 0, "{counters:?}");
+        let inflations = (counters.inflated_pages, counters.deflated_pages);
+        assert_eq!(inflations, (2 * BALLOON, BALLOON), "before and after");
         statistics_are_plausible(&ran)?;
     }
     Ok(())
