@@ -94,7 +94,7 @@ fn run(
          stress=3,96M,{ROUND},balloon wait_balloon=256M sleep=0 flush sleep=0 end \
          balloon=unbind wait_balloon=0"
     );
-    let limit = format!("timeout.run={}m", 2 * minutes + 5);
+    let limit = format!("timeout.run={}m", 5 * minutes + 5);
     let always = [
         "memory.size=1G",
         "cpus.count=2",
