@@ -59,9 +59,18 @@ impl Lab {
 
     /// Runs `config`; again, in another host, if the emulator failed.
     pub(crate) fn run_config(&self, config: &Config) -> Result<Ran, Failure> {
+        self.until_the_emulator_holds(|| self.run_once(config), |ran| &ran.results)
+    }
+
+    /// Runs a guest with `run`; again if the emulator failed.
+    pub(crate) fn until_the_emulator_holds<T>(
+        &self,
+        run: impl Fn() -> Result<T, Failure>,
+        results: impl Fn(&T) -> &RunResults,
+    ) -> Result<T, Failure> {
         loop {
-            let ran = self.run_once(config)?;
-            let Some(what) = emulator_failed(&ran.results) else {
+            let ran = run()?;
+            let Some(what) = emulator_failed(results(&ran)) else {
                 return Ok(ran);
             };
             let before = self.tried_again.fetch_add(1, Ordering::Relaxed);

@@ -105,19 +105,23 @@ impl Write for Stuck {
 
 fn stuck_reader(lab: &Lab) -> Result<(), Failure> {
     let config = lab.config("spin_console=192K exit=9", &[])?;
-    let stuck = Stuck {
-        taken: false,
-        until: Instant::now() + Duration::from_secs(120),
+    let run = || {
+        let stuck = Stuck {
+            taken: false,
+            until: Instant::now() + Duration::from_secs(120),
+        };
+        let started = Instant::now();
+        let results = lab.run_with(&config, JobOptions::default(), io(stuck)?)?;
+        Ok((results, started.elapsed()))
     };
-    let started = Instant::now();
-    let results = lab.run_with(&config, JobOptions::default(), io(stuck)?)?;
+    let (results, took) = lab.until_the_emulator_holds(run, |(results, _)| results)?;
     assert_eq!(
         results.exit_code, 9,
         "console ends: {:#?}",
         results.console_tail
     );
     assert!(
-        started.elapsed() < Duration::from_secs(100),
+        took < Duration::from_secs(100),
         "the guest waited for the reader"
     );
     assert!(
