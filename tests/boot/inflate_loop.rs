@@ -325,7 +325,7 @@ fn deflates_rather_than_kill(lab: &Lab) -> Result<(), Failure> {
 /// The device claims zero and zeroes nothing: the verifier counts it, the guest's
 /// programs see zeros all the same, and the run says so in its exit code.
 fn a_liar_is_caught(lab: &Lab) -> Result<(), Failure> {
-    let steps = "verify=on wait_balloon=512M balloon=unbind dirty=840M,thp balloon=bind \
+    let steps = "verify=on wait_balloon=512M balloon=unbind dirty=820M,thp balloon=bind \
                  wait_balloon=512M balloon=unbind populate=600M,thp,check";
     let sets = [
         "memory.size=1G",
