@@ -158,12 +158,12 @@ impl Lab {
     }
 }
 
-/// How an emulated CPU fails under a kernel, which no guest and no host can do by
-/// themselves: it stands still for a minute, or it is reset, the host's or the
-/// guest's, without a word of the kernel that ran on it. Seen with QEMU 7.2 and 10.0,
-/// with one emulated CPU and with two, about once in a quarter of an hour on a loaded
-/// machine; the cause is not established. A panic, an oops, or a wrong result is
-/// never taken for it, and a bug that resets a guest does it again.
+/// How an emulated CPU fails under a kernel: it stands still for a minute (seen with
+/// one and with two of them), or it is reset, the host's or the guest's, without a
+/// word of the kernel that ran on it (seen with QEMU 7.2 and 10.0). About once in a
+/// quarter of an hour on a loaded machine; the cause is not established. A panic, an
+/// oops, or a wrong result is never taken for it, and a bug of ours that resets a
+/// guest each time still fails.
 fn emulator_failed(results: &RunResults) -> Option<String> {
     if results.host.kind != HostKind::Emulated {
         return None;

@@ -81,15 +81,10 @@ impl GuestInflates {
         }
     }
 
-    /// The device was reset: nothing is in the balloon.
-    pub(crate) fn reset(&mut self) {
-        self.balloon.clear();
-    }
-
-    /// The guest took pages out and nobody can tell which: none is taken to be
-    /// inside any more. One that the guest may use again must not complete a backing
-    /// page later.
-    pub(crate) fn lose_track(&mut self) {
+    /// Nothing is taken to be in the balloon any more: the device was reset, or the
+    /// guest took pages out and nobody can tell which. One that it may use again
+    /// must not complete a backing page later.
+    pub(crate) fn forget_all(&mut self) {
         self.balloon.clear();
     }
 
@@ -157,10 +152,10 @@ impl GuestInflates {
         at: Surroundings<'_>,
         host: &HostWork<'_>,
     ) -> Result<(), BadRequest> {
-        let mut stream = open(chain, at, host).inspect_err(|_| self.lose_track())?;
+        let mut stream = open(chain, at, host).inspect_err(|_| self.forget_all())?;
         let is_whole = stream.bytes() > 0 && stream.bytes() % PFN_BYTES as u64 == 0;
         if stream.dropped() > 0 || !is_whole {
-            self.lose_track();
+            self.forget_all();
         }
         while self.next_part(&mut stream, host) {
             let count = as_u64(self.pfns.len());
@@ -168,7 +163,7 @@ impl GuestInflates {
             self.balloon.take_out(&self.pfns);
         }
         if stream.lacking().is_some() {
-            self.lose_track();
+            self.forget_all();
         }
         close(&stream, host);
         Ok(())

@@ -93,8 +93,8 @@ pub enum ZeroError {
 /// Effects on guest memory, provided by whoever owns the mapping.
 ///
 /// Called on the balloon thread only, for at most one unit of work at a time:
-/// 32 MiB, and to discard 128 MiB of several ranges or a whole 1 GiB block. A reset of the device waits
-/// for the call that is under way, so it must come back.
+/// 32 MiB, and to discard 128 MiB of several ranges or a whole 1 GiB block. A reset
+/// of the device waits for the call that is under way, so it must come back.
 ///
 /// **Nothing but zeros is ever written**, whether a call succeeds or fails: a
 /// byte that reads zero stays zero until the guest writes to it. What was
@@ -115,8 +115,9 @@ pub trait ZeroGuestRange: Send + Sync {
     fn zero(&self, range: GuestRange, by: ZeroBy) -> Result<Zeroed, ZeroError>;
 
     /// Makes `ranges`, ascending and disjoint, read zero as [`Self::zero`] does for
-    /// each by [`ZeroBy::Discarding`], in as few system calls as there can be. Adds the proofs for as many of them, from the first
-    /// on, as it could; each of the others is asked for by itself afterwards.
+    /// each by [`ZeroBy::Discarding`], in as few system calls as there can be. Adds
+    /// the proofs for as many of them, from the first on, as it could; each of the
+    /// others is asked for by itself afterwards.
     fn discard_all(&self, ranges: &[GuestRange], zeroed: &mut Vec<Zeroed>) {
         let _ = (ranges, zeroed);
     }

@@ -139,7 +139,7 @@ impl QueueWork<Agreed> for BalloonWork {
         };
         if self.activation != agreed.activation {
             self.activation = agreed.activation;
-            self.inflates.reset();
+            self.inflates.forget_all();
         }
         let memory = &self.memory;
         let at = Surroundings {
@@ -207,7 +207,7 @@ impl QueueWork<Agreed> for BalloonWork {
 
     fn malformed(&mut self, agreed: &Agreed, index: usize, why: &Malformed) {
         if agreed.queues.role(index) == Some(QueueRole::Deflate) {
-            self.inflates.lose_track();
+            self.inflates.forget_all();
         }
         self.counters.add(|c| &mut c.malformed_chains, 1);
         self.log.warn(format_args!("queue {index}: {why}"));

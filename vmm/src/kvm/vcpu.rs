@@ -29,7 +29,7 @@ pub struct Buses {
 pub enum EmptyPool {
     /// It waits, and that is counted here.
     Waits(Arc<PoolShortage>),
-    /// It cannot happen: memory is reserved. If it does, it is a failure.
+    /// It cannot happen: there is no pool. If it does, it is a failure.
     IsABug,
 }
 

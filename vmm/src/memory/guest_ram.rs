@@ -98,8 +98,8 @@ impl GuestRam {
         .map_err(|error| not_populated(self.resident_bytes(), self.size(), backing, &error))
     }
 
-    /// Has memory behind all below `end`. Does nothing where no fault can fail:
-    /// only where a pool is overcommitted a store could raise SIGBUS.
+    /// Has memory behind all below `end`. Does nothing where no fault can fail; a
+    /// store to a page of a pool that is not surely reserved could raise SIGBUS.
     ///
     /// # Errors
     /// [`MemoryError::NotPopulated`]: the pool is exhausted.

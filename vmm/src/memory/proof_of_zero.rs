@@ -100,8 +100,7 @@ impl ZeroGuestRange for GuestRamZeroer {
         // Memory without a pool is found or made by the fault itself; so are pages
         // of a pool that are reserved, which is certain only where `discard` sees
         // to it. A private mapping does not get its reservation back with the page
-        // while the pool has surplus pages, nor from old kernels (mm/hugetlb.c,
-        // `__unmap_hugepage_range`; not before commit df7a6d1f6405).
+        // while the pool has surplus pages (mm/hugetlb.c, `__unmap_hugepage_range`).
         let Backing {
             reserved, shared, ..
         } = self.backing;

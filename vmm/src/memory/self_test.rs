@@ -66,12 +66,13 @@ pub(super) fn run(zeroer: &mut GuestRamZeroer) -> io::Result<()> {
     }
     if !backing.shared {
         zeroer.this_process = pidfd_open(getpid(), PidfdFlags::empty()).ok();
-        if zeroer.this_process.is_some() && !discard_leaves_zeros(zeroer, page)? {
-            log::info!("no process_madvise of this process in this kernel: one call a range");
-            zeroer.this_process = None;
-        }
     }
-    zeroer.discard_proof = match discard_leaves_zeros(zeroer, page)? {
+    let mut leaves_zeros = discard_leaves_zeros(zeroer, page)?;
+    if !leaves_zeros && zeroer.this_process.take().is_some() {
+        log::info!("no process_madvise of this process in this kernel: one call a range");
+        leaves_zeros = discard_leaves_zeros(zeroer, page)?;
+    }
+    zeroer.discard_proof = match leaves_zeros {
         true if by_absence => DiscardProof::ByAbsence,
         true => DiscardProof::BySelfTest,
         false => {

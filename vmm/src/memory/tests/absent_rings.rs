@@ -14,6 +14,7 @@ use super::guest::*;
 use super::pool_guard::PoolGuard;
 use crate::config;
 use crate::memory::GuestRam;
+use crate::memory::pools::Pools;
 
 /// Where memory is present, and where it is not.
 const PRESENT: u32 = 0;
@@ -128,11 +129,12 @@ fn rings_in_a_page_that_lost_its_reservation_make_the_device_need_a_reset() {
     let Some(pool) = PoolGuard::with_available(2 * MIB, 12) else {
         return;
     };
-    let overcommit = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_overcommit_hugepages";
-    let before = std::fs::read_to_string(overcommit).unwrap();
-    std::fs::write(overcommit, "4").unwrap();
+    let size_file = Pools::host().size_file(2 * MIB);
+    let overcommit = size_file.with_file_name("nr_overcommit_hugepages");
+    let before = std::fs::read_to_string(&overcommit).unwrap();
+    std::fs::write(&overcommit, "4").unwrap();
     let made = [(); 2].map(|()| GuestRam::create(&HUGETLB_2M.config(16 * MIB)));
-    std::fs::write(overcommit, before).unwrap();
+    std::fs::write(&overcommit, before).unwrap();
     let [ram, neighbour] = made.map(Result::unwrap);
     // Takes what there is, and fails where a store would raise SIGBUS.
     let take_all = |ram: &GuestRam| ram.prefault(Some(1), &|| false).is_ok();
