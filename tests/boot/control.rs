@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use vmm::config::Config;
 use vmm::control::caller::{CallError, Caller};
 use vmm::control::command::Command;
 use vmm::control::reply::ErrorCode;
@@ -52,7 +53,7 @@ pub(crate) fn cases() -> Vec<Case> {
 pub(crate) struct Socket(PathBuf);
 
 impl Socket {
-    fn ask(&self, command: &Command) -> Result<Value, CallError> {
+    pub(crate) fn ask(&self, command: &Command) -> Result<Value, CallError> {
         Caller::connect(&self.0)?.call(command, |_| {})
     }
 
@@ -65,7 +66,7 @@ impl Socket {
         result.map_err(|error| format!("{command:?}: {error}").into())
     }
 
-    fn set(&self, size_bytes: u64, wait: Duration) -> Result<Value, CallError> {
+    pub(crate) fn set(&self, size_bytes: u64, wait: Duration) -> Result<Value, CallError> {
         self.ask(&Command::BalloonSet {
             size_bytes,
             wait_ms: Some(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
@@ -82,7 +83,7 @@ impl Socket {
     }
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, Failure> {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Result<T, Failure> {
     let limit = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(found) = look() {
@@ -104,18 +105,16 @@ impl Drop for StopAtEnd {
     }
 }
 
-/// Runs a guest with `steps` while `client` controls it. The guest is stopped when
-/// that returns, if it runs still.
-fn controlled(
+/// Runs a guest while `client` controls it. The guest is stopped when that returns,
+/// if it runs still.
+pub(crate) fn controlled(
     lab: &Lab,
-    steps: &str,
-    sets: &[&str],
+    config: &Config,
     console: &Output,
     client: impl FnOnce(&Socket) -> Result<(), Failure> + Send,
 ) -> Result<RunResults, Failure> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("control.sock");
     let (server, port) = ControlServer::start(ControlSocket::bind(&path)?)?;
-    let config = lab.config(steps, sets)?;
     let stop = EventFd::new(EFD_NONBLOCK)?;
     let io = RunIo {
         output: Box::new(console.clone()),
@@ -129,7 +128,7 @@ fn controlled(
             let _stop = StopAtEnd(stop);
             client(&Socket(path)).map_err(|failure| failure.to_string())
         });
-        let results = lab.run_with(&config, JobOptions::default(), io);
+        let results = lab.run_with(config, JobOptions::default(), io);
         (results, client.join())
     });
     drop(server);
@@ -145,7 +144,8 @@ fn statistics_and_hints(lab: &Lab) -> Result<(), Failure> {
         timeout_ms: Some(10_000),
     };
     let sets = ["balloon.hinting=count"];
-    controlled(lab, "sleep=600", &sets, &Output::default(), |socket| {
+    let config = lab.config("sleep=600", &sets)?;
+    controlled(lab, &config, &Output::default(), |socket| {
         let info = socket.until_driver_runs()?;
         // With all optional queues both numberings are the same.
         assert_eq!(info["queue_numbering"], "both", "{info}");
@@ -180,7 +180,8 @@ fn statistics_and_hints(lab: &Lab) -> Result<(), Failure> {
 
 fn lacks_statistics_and_hints(lab: &Lab) -> Result<(), Failure> {
     let sets = ["balloon.statistics=false"];
-    controlled(lab, "sleep=600", &sets, &Output::default(), |socket| {
+    let config = lab.config("sleep=600", &sets)?;
+    controlled(lab, &config, &Output::default(), |socket| {
         socket.until_driver_runs()?;
         for command in [Command::Stats { timeout_ms: None }, Command::HintStart {}] {
             match socket.ask(&command) {
@@ -194,7 +195,8 @@ fn lacks_statistics_and_hints(lab: &Lab) -> Result<(), Failure> {
 }
 
 fn set_is_reached(lab: &Lab) -> Result<(), Failure> {
-    let results = controlled(lab, "sleep=600", &[], &Output::default(), |socket| {
+    let config = lab.config("sleep=600", &[])?;
+    let results = controlled(lab, &config, &Output::default(), |socket| {
         let info = socket.until_driver_runs()?;
         assert_eq!(info["memory_bytes"], 512 << 20, "{info}");
         assert_eq!(info["state"], "running", "{info}");
@@ -222,7 +224,8 @@ fn set_is_reached(lab: &Lab) -> Result<(), Failure> {
 
 /// Every command but `stop`, and those that need what a guest may lack.
 fn answers(lab: &Lab, dead: bool) -> Result<(), Failure> {
-    controlled(lab, "hang", &[], &Output::default(), |socket| {
+    let config = lab.config("hang", &[])?;
+    controlled(lab, &config, &Output::default(), |socket| {
         socket.until_driver_runs()?;
         if dead {
             // Not one instruction of it runs from here on.
@@ -272,7 +275,8 @@ fn answers(lab: &Lab, dead: bool) -> Result<(), Failure> {
 fn pause_and_stop(lab: &Lab) -> Result<(), Failure> {
     let console = Output::default();
     let seen = console.clone();
-    let results = controlled(lab, "loop=100000 print=tick end", &[], &console, |socket| {
+    let config = lab.config("loop=100000 print=tick end", &[])?;
+    let results = controlled(lab, &config, &console, |socket| {
         let ticks = || seen.text().matches("tick\r\n").count();
         let more = |than| until("tick", || Some(ticks()).filter(|now| *now > than));
         more(3)?;

@@ -113,9 +113,13 @@ impl GuestRam {
     #[must_use]
     pub fn shortage(&self) -> Option<MemoryError> {
         let backing = self.zeroer.backing;
-        let pool = Pools::host().pool(backing.page as u64);
-        let empty = pool.is_some_and(|pool| pools::available(&pool) == 0);
-        (backing.is_hugetlb() && empty).then(|| self.exhausted())
+        let pool = Pools::host().pool(backing.page as u64)?;
+        // What is reserved may be all for this guest.
+        let left = match backing.reserved {
+            true => pool.free,
+            false => pools::available(&pool),
+        };
+        (backing.is_hugetlb() && left == 0).then(|| self.exhausted())
     }
 
     fn exhausted(&self) -> MemoryError {

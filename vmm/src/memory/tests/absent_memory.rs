@@ -152,3 +152,14 @@ fn a_guest_that_outgrows_its_pool_while_it_is_loaded_is_told_so() {
     let reserved = GuestRam::create(&HUGETLB_2M.config(64 * MIB));
     assert!(reserved.is_err(), "a reserved guest fails before");
 }
+
+#[test]
+fn a_pool_that_is_all_reserved_for_a_guest_is_not_short() {
+    let Some(pool) = PoolGuard::with_available(2 * MIB, 4) else {
+        return;
+    };
+    let ram = GuestRam::create(&HUGETLB_2M.config(8 * MIB)).unwrap();
+    ram.make_present_below(MIB).unwrap();
+    assert_eq!((pool.free(), ram.resident_bytes()), (3, 2 * MIB));
+    assert!(ram.shortage().is_none(), "three are left, and its own");
+}
