@@ -167,11 +167,12 @@ impl<'a, D: VirtioDevice> Session<'a, D> {
             return None;
         }
         let queue = state.slots.get_mut(self.index)?.queue_mut()?;
-        let mut areas = queue_slot::areas(&queue.ring).into_iter();
-        let lacks = areas.find(|(addr, len)| !self.transport.make_present(*addr, *len));
+        let areas = queue_slot::areas(&queue.ring);
+        let lacks =
+            queue_slot::find_absent(areas, |addr, len| self.transport.make_present(addr, len));
         let stepped = match lacks {
             None => step(queue, self.transport.memory()),
-            Some((addr, _)) => Err(BrokenRing(format!("no memory for its ring at {addr:#x}"))),
+            Some(addr) => Err(BrokenRing(format!("no memory for its ring at {addr:#x}"))),
         };
         match stepped {
             Ok(value) => Some(value),

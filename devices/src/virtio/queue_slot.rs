@@ -40,6 +40,10 @@ pub(crate) enum Half {
     High,
 }
 
+/// In bytes: a page, which is what the used ring of a legacy layout is aligned to,
+/// and less than any hole in RAM.
+const NEAR: u64 = 4096;
+
 /// Which of the three areas of a split ring (virtio 1.3, 2.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Area {
@@ -110,6 +114,28 @@ pub(crate) fn areas(queue: &Queue) -> [(u64, u64); 3] {
         (queue.avail_ring(), Area::Available.len(size)),
         (queue.used_ring(), Area::Used.len(size)),
     ]
+}
+
+/// Has `is_present` look at all the [`areas`] of a queue; returns where it said no.
+/// Those less than [`NEAR`] apart, as in a ring that a driver allocates in one
+/// piece, are looked at together.
+pub(crate) fn find_absent(
+    mut areas: [(u64, u64); 3],
+    mut is_present: impl FnMut(u64, u64) -> bool,
+) -> Option<u64> {
+    areas.sort_unstable();
+    let [(mut start, len), rest @ ..] = areas;
+    let mut end = start + len;
+    for (addr, len) in rest {
+        if addr > end + NEAR {
+            if !is_present(start, end - start) {
+                return Some(start);
+            }
+            (start, end) = (addr, addr);
+        }
+        end = end.max(addr + len);
+    }
+    (!is_present(start, end - start)).then_some(start)
 }
 
 impl QueueSlot {
@@ -188,5 +214,47 @@ impl QueueSlot {
     pub(crate) fn close(&mut self) {
         self.closing = false;
         self.queue = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_near_each_other_are_looked_at_together() {
+        let table: [([(u64, u64); 3], &[(u64, u64)]); 4] = [
+            // As Linux lays a ring of 128 out, and with the used ring in front.
+            (
+                [(0x1000, 0x800), (0x1800, 0x106), (0x2000, 0x406)],
+                &[(0x1000, 0x1406)],
+            ),
+            (
+                [(0x2000, 0x800), (0x2800, 0x106), (0x1000, 0x406)],
+                &[(0x1000, 0x1906)],
+            ),
+            // A page and a byte too far.
+            (
+                [(0x1000, 16), (0x2010, 8), (0x3019, 14)],
+                &[(0x1000, 0x1018), (0x3019, 14)],
+            ),
+            // Far from each other, at the end of the address space.
+            (
+                [(u64::MAX - 0xffff, 0x10), (0x10, 8), (0x9000, 8)],
+                &[(0x10, 8), (0x9000, 8), (u64::MAX - 0xffff, 0x10)],
+            ),
+        ];
+        for (areas, expected) in table {
+            let mut seen = Vec::new();
+            let absent = find_absent(areas, |addr, len| {
+                seen.push((addr, len));
+                true
+            });
+            assert_eq!((absent, seen.as_slice()), (None, expected));
+            for missing in expected {
+                let absent = find_absent(areas, |addr, _| addr != missing.0);
+                assert_eq!(absent, Some(missing.0), "{areas:x?}");
+            }
+        }
     }
 }
