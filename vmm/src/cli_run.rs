@@ -1,8 +1,9 @@
 //! `aerostat run`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use vmm::config::{Config, ConfigError, ConsoleOutput, Loaded, Overrides};
 use vmm::control::pipes::{self, PIPES_VARIABLE};
 use vmm::control::port::ControlPort;
 use vmm::control::server::ControlServer;
-use vmm::control::socket_file::ControlSocket;
+use vmm::control::socket_file::{ControlSocket, SocketError};
 use vmm::host::{self, HostOptions, native};
 use vmm::named_pipe;
 use vmm::outcome::{FailureClass, Verdict};
@@ -67,6 +68,9 @@ fn try_run(args: RunArgs, exec: Instant) -> Result<Verdict, Refused> {
     let config = &loaded.config;
     let results_file = results_file(&loaded)?;
     if args.dry_run {
+        // What a run would open, and leave as it is.
+        drop(control(&loaded)?);
+        check_console_file(&loaded)?;
         return Err(Refused::DryRun(config.to_toml()));
     }
     let stop = stop_signals::catch().map_err(|error| Refused::System("signal handlers", error))?;
@@ -134,6 +138,26 @@ fn console_output(loaded: &Loaded) -> Result<Box<dyn io::Write + Send>, Refused>
     })
 }
 
+/// Whether the console could be written, without writing or leaving anything.
+fn check_console_file(loaded: &Loaded) -> Result<(), ConfigError> {
+    let ConsoleOutput::File(path) = &loaded.config.console.output else {
+        return Ok(());
+    };
+    let mut options = OpenOptions::new();
+    options.write(true);
+    let tried = match fs::metadata(path) {
+        // Whoever reads a pipe would take it for the end.
+        Ok(found) if found.file_type().is_fifo() => Ok(()),
+        Ok(_) => named_pipe::open(&mut options, path).map(drop),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => options
+            .create_new(true)
+            .open(path)
+            .and_then(|_| fs::remove_file(path)),
+        Err(error) => Err(error),
+    };
+    tried.map_err(|error| not_writable(loaded, "console.output.file", path, &error))
+}
+
 /// The control socket and the VM's end of it, where they are wanted. A VM in an
 /// emulated host has its end only.
 fn control(loaded: &Loaded) -> Result<(Option<ControlServer>, Option<ControlPort>), Refused> {
@@ -145,8 +169,10 @@ fn control(loaded: &Loaded) -> Result<(Option<ControlServer>, Option<ControlPort
     let Some(path) = &loaded.config.control.socket else {
         return Ok((None, None));
     };
-    let socket = ControlSocket::bind(path)
-        .map_err(|error| loaded.named_file_error("control.socket", path, error.to_string()))?;
+    let socket = ControlSocket::bind(path).map_err(|error| match error {
+        SocketError::Io(error) => not_writable(loaded, "control.socket", path, &error),
+        _ => loaded.named_file_error("control.socket", path, error.to_string()),
+    })?;
     let (server, port) =
         ControlServer::start(socket).map_err(|error| Refused::System("control socket", error))?;
     log::info!("controlled through {}", path.display());

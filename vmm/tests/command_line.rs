@@ -124,11 +124,16 @@ fn bad_input_is_one_line_and_exit_code_2() {
             "--set console.output.file=no/c: key `console.output.file`: DIR/no/c: cannot be written: no such directory",
         ),
         (
+            &["vm.toml", "--set", "control.socket=no/s"],
+            "--set control.socket=no/s: key `control.socket`: DIR/no/s: cannot be written: no such directory",
+        ),
+        (
             &["vm.toml", "--set", "memory.pgae=1G"],
             "--set memory.pgae=1G: key `memory.pgae`: unknown key; did you mean `memory.page`?",
         ),
     ] {
         assert_refused(&directory, &[&["run"], args].concat(), line);
+        assert_refused(&directory, &[&["run", "--dry-run"], args].concat(), line);
     }
     let left: Vec<_> = fs::read_dir(&directory.0).expect("directory").collect();
     assert_eq!(left.len(), 5, "nothing is left behind: {left:?}");
@@ -160,14 +165,20 @@ fn a_dry_run_prints_the_merged_configuration_and_starts_nothing() {
         "cpus.count=4",
         "--results",
         "r.json",
+        "--set",
+        "console.output.file=c",
+        "--set",
+        "control.socket=s",
     ];
+    let files = || fs::read_dir(&directory.0).expect("directory").count();
+    let before = files();
     let output = directory.aerostat(&args);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let config = vmm::config::from_merged(stdout(&output)).expect("reads back");
     assert_eq!(config.cpus.count, 4);
     assert_eq!(config.kernel.image, directory.0.join("kernel"));
     assert_eq!(config.results.path, Some(directory.0.join("r.json")));
-    assert!(!directory.0.join("r.json").exists());
+    assert_eq!(files(), before, "nothing is left behind");
 }
 
 #[test]

@@ -176,6 +176,10 @@ fn a_mistake_in_the_file_is_one_line_with_place_key_and_fix() {
             "vm.toml:4:10: key `balloon.target`: 4097 is not allowed; allowed: multiples of 4K",
         ),
         (
+            "[balloon]\nzero_rate = 1",
+            "vm.toml:4:13: key `balloon.zero_rate`: 1 is not allowed; allowed: at least 1M, or \"0\" for no limit",
+        ),
+        (
             "[host]\nmemory = \"512M\"",
             "vm.toml:4:10: key `host.memory`: 512M is not allowed; allowed: more than memory.size, which is 512M",
         ),

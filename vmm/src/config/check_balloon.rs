@@ -10,6 +10,8 @@ use super::units::format_size;
 
 /// The balloon counts in pages of 4 KiB (virtio 1.3, 5.5.6).
 const BALLOON_PAGE: u64 = 4 << 10;
+/// Less would have a guest wait for minutes for its largest report (128 MiB).
+const MIN_RATE: u64 = 1 << 20;
 /// 4 TiB/s: more than any memory takes.
 const MAX_RATE: u64 = 4 << 40;
 const RECLAIM: [(&str, Reclaim); 3] = [
@@ -53,10 +55,20 @@ impl Checker<'_> {
             accept_hint_race: self.flag("balloon.accept_hint_race", false)?,
             accept_bit6_ambiguity: self.flag("balloon.accept_bit6_ambiguity", false)?,
             page_poison: self.flag("balloon.page_poison", true)?,
-            zero_rate: self.size("balloon.zero_rate", 0, MAX_RATE)?.unwrap_or(0),
+            zero_rate: self.zero_rate()?,
             target,
             lie_about_zero: self.lie_about_zero()?,
         })
+    }
+
+    fn zero_rate(&self) -> Checked<u64> {
+        const KEY: &str = "balloon.zero_rate";
+        let rate = self.size(KEY, 0, MAX_RATE)?.unwrap_or(0);
+        if rate != 0 && rate < MIN_RATE {
+            let allowed = format!("at least {}, or \"0\" for no limit", format_size(MIN_RATE));
+            return Err(self.not_allowed(KEY, &format_size(rate), &allowed));
+        }
+        Ok(rate)
     }
 
     fn flag(&self, key: &'static str, default: bool) -> Checked<bool> {
