@@ -62,11 +62,14 @@ impl Build<'_> {
         Ok(last)
     }
 
-    /// Compiles and puts `bzImage` and a stripped `vmlinux` into `into`.
+    /// Compiles and puts `bzImage`, a stripped `vmlinux` and its `System.map` into
+    /// `into`.
     pub(crate) fn compile(&self, into: &Path, progress: &mut Progress) -> Result<(), KernelError> {
         self.make(&TARGETS, progress)?;
         let image = self.objects.join("arch/x86/boot/bzImage");
         fs::copy(&image, into.join("bzImage")).map_err(io("copy", image))?;
+        let symbols = self.objects.join("System.map");
+        fs::copy(&symbols, into.join("System.map")).map_err(io("copy", symbols))?;
         let mut objcopy = Command::new("objcopy");
         objcopy
             .args(STRIP)
