@@ -21,11 +21,15 @@ mod stock_kernels;
 mod the_loop;
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use artifacts::Artifacts;
 use lab::Lab;
 use libtest_mimic::{Arguments, Conclusion, Trial};
+
+/// How many of the slowest tests are named at the end.
+const SLOWEST: usize = 12;
 
 /// A test's own complaint.
 type Failure = Box<dyn std::error::Error>;
@@ -86,13 +90,32 @@ fn main() -> ExitCode {
         command_line::cases(),
         bad_input::cases(),
     ];
+    let took = Arc::<Mutex<Vec<Took>>>::default();
     let trials = cases.into_iter().flatten().map(|case| {
-        let lab = Arc::clone(&lab);
-        let run = case.run;
-        Trial::test(case.name, move || Ok(run(&lab)?)).with_ignored_flag(case.long)
+        let (lab, took) = (Arc::clone(&lab), Arc::clone(&took));
+        let (name, run) = (case.name.clone(), case.run);
+        let test = move || {
+            let begun = Instant::now();
+            let outcome = run(&lab);
+            let mut took = took.lock().unwrap_or_else(PoisonError::into_inner);
+            took.push((begun.elapsed(), name));
+            Ok(outcome?)
+        };
+        Trial::test(case.name, test).with_ignored_flag(case.long)
     });
     let conclusion: Conclusion = libtest_mimic::run(&arguments, trials.collect());
     // Ends the emulated host before the process does.
     lab.close();
+    say_slowest(&mut took.lock().unwrap_or_else(PoisonError::into_inner));
     conclusion.exit_code()
+}
+
+/// How long a test took, and its name.
+type Took = (Duration, String);
+
+fn say_slowest(took: &mut [Took]) {
+    took.sort_by(|a, b| b.cmp(a));
+    let slowest = took.iter().take(SLOWEST);
+    let slowest = slowest.map(|(time, name)| format!("{name} {} s", time.as_secs()));
+    eprintln!("slowest: {}", slowest.collect::<Vec<_>>().join(", "));
 }
