@@ -87,7 +87,7 @@ enum HintCommand {
 
 /// Asks a running VM for one thing; returns the exit code.
 pub(crate) fn run(args: &CtlArgs, quiet: bool) -> u8 {
-    let command = match args.command.to_command() {
+    let command = match args.command.checked() {
         Ok(command) => command,
         Err(line) => {
             say(&line);
@@ -117,7 +117,17 @@ pub(crate) fn run(args: &CtlArgs, quiet: bool) -> u8 {
 }
 
 impl CtlCommand {
-    /// The request it is. The error is one line.
+    /// The request it is. The error is one line that names what was typed.
+    fn checked(&self) -> Result<Command, String> {
+        let command = self.to_command()?;
+        command.check().map_err(|(key, what)| match key {
+            "size_bytes" => format!("SIZE {what}"),
+            "ramp_bytes_per_s" => format!("--ramp {what}"),
+            _ => format!("--timeout, in milliseconds, {what}"),
+        })?;
+        Ok(command)
+    }
+
     fn to_command(&self) -> Result<Command, String> {
         Ok(match self {
             Self::Balloon(BalloonCommand::Set {

@@ -77,7 +77,10 @@ impl Command {
     }
 
     /// What the type alone does not say.
-    fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with its value.
+    pub fn check(&self) -> Result<(), (&'static str, String)> {
         match *self {
             Self::BalloonSet {
                 size_bytes,
@@ -85,12 +88,11 @@ impl Command {
                 ramp_bytes_per_s,
             } => {
                 if size_bytes % BALLOON_PAGE != 0 {
-                    return Err(format!(
-                        "size_bytes = {size_bytes} is not a multiple of {BALLOON_PAGE}"
-                    ));
+                    let what = format!("{size_bytes} is not a multiple of {BALLOON_PAGE}");
+                    return Err(("size_bytes", what));
                 }
                 if ramp_bytes_per_s == Some(0) {
-                    return Err("ramp_bytes_per_s = 0 would never get there".to_owned());
+                    return Err(("ramp_bytes_per_s", "0 would never get there".to_owned()));
                 }
                 within("wait_ms", wait_ms, MAX_WAIT)
             }
@@ -100,12 +102,15 @@ impl Command {
     }
 }
 
-fn within(key: &str, millis: Option<u64>, most: Duration) -> Result<(), String> {
+fn within(
+    key: &'static str,
+    millis: Option<u64>,
+    most: Duration,
+) -> Result<(), (&'static str, String)> {
     match millis {
-        Some(millis) if u128::from(millis) > most.as_millis() => Err(format!(
-            "{key} = {millis} is more than {}",
-            most.as_millis()
-        )),
+        Some(millis) if u128::from(millis) > most.as_millis() => {
+            Err((key, format!("{millis} is more than {}", most.as_millis())))
+        }
         _ => Ok(()),
     }
 }
@@ -172,7 +177,10 @@ pub fn parse(line: &[u8]) -> Result<Request, BadRequest> {
     };
     match command.check() {
         Ok(()) => Ok(Request { id, command }),
-        Err(what) => Err(bad(id, ErrorCode::InvalidValue, what)),
+        Err((key, what)) => {
+            let what = format!("{key} = {what}");
+            Err(bad(id, ErrorCode::InvalidValue, what))
+        }
     }
 }
 

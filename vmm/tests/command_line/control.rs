@@ -72,6 +72,18 @@ fn ctl_says_in_one_line_what_is_wrong_with_what_it_was_given() {
             &["nowhere", "stats", "--timeout", "soon"],
             "--timeout \"soon\" is no duration; write 500ms, 30s or 2m",
         ),
+        (
+            &["nowhere", "balloon", "set", "4097"],
+            "SIZE 4097 is not a multiple of 4096",
+        ),
+        (
+            &["nowhere", "balloon", "set", "1M", "--ramp", "0"],
+            "--ramp 0 would never get there",
+        ),
+        (
+            &["nowhere", "stats", "--timeout", "2m"],
+            "--timeout, in milliseconds, 120000 is more than 60000",
+        ),
     ] {
         assert_refused(&directory, &[&["ctl"], args].concat(), line);
     }
