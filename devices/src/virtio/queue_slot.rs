@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn areas_near_each_other_are_looked_at_together() {
-        let table: [([(u64, u64); 3], &[(u64, u64)]); 4] = [
+        type Row = ([(u64, u64); 3], &'static [(u64, u64)]);
+        let table: [Row; 4] = [
             // As Linux lays a ring of 128 out, and with the used ring in front.
             (
                 [(0x1000, 0x800), (0x1800, 0x106), (0x2000, 0x406)],
