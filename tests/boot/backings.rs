@@ -28,7 +28,9 @@ pub(crate) fn cases() -> Vec<Case> {
         .into_iter()
         .flat_map(|shape| images.map(|image| (shape, image)));
     all.map(|((shape, cpus, size, sets), (image, elf))| {
-        Case::new(format!("boot::{image}_{shape}"), move |lab| {
+        // How it is loaded does not depend on what backs it.
+        let usual = !elf || sets.contains(&"memory.page=2M");
+        let case = Case::new(format!("boot::{image}_{shape}"), move |lab| {
             let shape = [format!("cpus.count={cpus}"), format!("memory.size={size}")];
             let mut sets = sets.to_vec();
             sets.extend(shape.iter().map(String::as_str));
@@ -37,7 +39,8 @@ pub(crate) fn cases() -> Vec<Case> {
                 config.kernel.image.clone_from(&lab.artifacts.vmlinux);
             }
             boots(lab, &config)
-        })
+        });
+        if usual { case } else { case.long() }
     })
     .collect()
 }

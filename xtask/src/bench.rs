@@ -74,7 +74,7 @@ const FIGURES: &[Figure] = &[
 pub(crate) fn bench() -> Result<bool, Failure> {
     say("measuring on huge pages (criterion)");
     let status = cargo()
-        .args(["bench", "-p", "vmm", "--bench", "huge_pages"])
+        .args(["bench", "-p", "benches", "--bench", "huge_pages"])
         .status()?;
     if status.code() == Some(SKIPPED.into()) {
         return Ok(false);

@@ -89,7 +89,13 @@ pub(crate) fn lint() -> Result<(), Failure> {
 fn native_tests(bzimage: &Path) -> Result<(), Failure> {
     say("native tests");
     run(cargo_showing("test")
-        .args(["--workspace", "--exclude", "boot-tests"])
+        .args([
+            "--workspace",
+            "--exclude",
+            "boot-tests",
+            "--exclude",
+            "benches",
+        ])
         .env("AEROSTAT_HOST_KERNEL", bzimage)
         // What is missing here is a failure, not a skip.
         .env("AEROSTAT_REQUIRE", "1"))
