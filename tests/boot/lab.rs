@@ -158,12 +158,12 @@ impl Lab {
     }
 }
 
-/// How an emulated CPU fails under a kernel: it stands still for a minute (seen with
-/// one and with two of them), or it is reset, the host's or the guest's, without a
-/// word of the kernel that ran on it (seen with QEMU 7.2 and 10.0). About once in a
-/// quarter of an hour on a loaded machine; the cause is not established. A panic, an
-/// oops, or a wrong result is never taken for it, and a bug of ours that resets a
-/// guest each time still fails.
+/// How an emulated CPU fails under a kernel: it stands still, the host's or the
+/// guest's (seen with one and with two of them), or it is reset without a word of the
+/// kernel that ran on it (seen with QEMU 7.2 and 10.0). About once in a quarter of an
+/// hour on a loaded machine; the cause is not established. A panic, an oops, or a
+/// wrong result is never taken for it, and a bug of ours that stops or resets a guest
+/// each time still fails.
 fn emulator_failed(results: &RunResults) -> Option<String> {
     if results.host.kind != HostKind::Emulated {
         return None;
@@ -180,8 +180,16 @@ fn emulator_failed(results: &RunResults) -> Option<String> {
             .last()
             .filter(|line| *line == TRIPLE_FAULT)
             .cloned(),
+        Verdict::Timeout { what } if has_time(results) => Some(what.clone()),
         _ => None,
     }
+}
+
+/// Whether all limits were such that no test expects one to pass.
+fn has_time(results: &RunResults) -> bool {
+    let limits = &results.config["timeout"];
+    let minute = |key: &str| limits[key].as_u64() >= Some(60_000);
+    minute("boot_ms") && minute("run_ms") && limits["pool_ms"] == 0
 }
 
 impl Ran {
