@@ -69,7 +69,7 @@ fn try_run(args: RunArgs, exec: Instant) -> Result<Verdict, Refused> {
     let results_file = results_file(&loaded)?;
     if args.dry_run {
         // What a run would open, and leave as it is.
-        drop(control(&loaded)?);
+        drop(bind_socket(&loaded)?);
         check_console_file(&loaded)?;
         return Err(Refused::DryRun(config.to_toml()));
     }
@@ -166,17 +166,27 @@ fn control(loaded: &Loaded) -> Result<(Option<ControlServer>, Option<ControlPort
         let port = pipes::open(&value).map_err(|error| Refused::System("control", error))?;
         return Ok((None, Some(port)));
     }
-    let Some(path) = &loaded.config.control.socket else {
+    let Some(socket) = bind_socket(loaded)? else {
         return Ok((None, None));
     };
-    let socket = ControlSocket::bind(path).map_err(|error| match error {
-        SocketError::Io(error) => not_writable(loaded, "control.socket", path, &error),
-        _ => loaded.named_file_error("control.socket", path, error.to_string()),
-    })?;
     let (server, port) =
         ControlServer::start(socket).map_err(|error| Refused::System("control socket", error))?;
-    log::info!("controlled through {}", path.display());
+    if let Some(path) = &loaded.config.control.socket {
+        log::info!("controlled through {}", path.display());
+    }
     Ok((Some(server), Some(port)))
+}
+
+fn bind_socket(loaded: &Loaded) -> Result<Option<ControlSocket>, ConfigError> {
+    let Some(path) = &loaded.config.control.socket else {
+        return Ok(None);
+    };
+    ControlSocket::bind(path)
+        .map(Some)
+        .map_err(|error| match error {
+            SocketError::Io(error) => not_writable(loaded, "control.socket", path, &error),
+            _ => loaded.named_file_error("control.socket", path, error.to_string()),
+        })
 }
 
 fn not_writable(loaded: &Loaded, key: &'static str, path: &Path, error: &io::Error) -> ConfigError {
