@@ -83,7 +83,7 @@ pub(crate) fn fuzz(options: &Options) -> Result<(), Failure> {
     .into())
 }
 
-/// All targets for a little while, `seconds` in total: what CI does.
+/// All targets for a little while, `seconds` in total.
 pub(crate) fn briefly(seconds: u32) -> Result<(), Failure> {
     let count = u32::try_from(targets()?.len())?;
     say(&format!("fuzzing for {seconds} s"));

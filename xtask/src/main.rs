@@ -47,7 +47,7 @@ enum Task {
     Kernel(kernel::Options),
     /// Formatting, clippy and the house rules
     Lint,
-    /// The tests that boot no guest, the checklist, and some fuzzing
+    /// The tests that boot no guest, and the checklist
     Native,
     /// Build aerostat, the guest kernel and the guest's initrd, and say where they are
     Build,

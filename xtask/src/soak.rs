@@ -15,7 +15,7 @@ use crate::{Failure, packages};
 
 /// How long one round of stress takes, in seconds; rounds are what samples lie
 /// between.
-const ROUND: u64 = 15;
+const ROUND: u64 = 30;
 /// What the VMM may have more in memory at the end: the guest's lines it keeps.
 const GROWTH: u64 = 1 << 20;
 /// What the guest may take or give by itself while it only flushes.

@@ -12,8 +12,9 @@ use crate::command::{cargo, cargo_showing, run, say};
 use crate::part::Part;
 use crate::{conformance, fuzz, house_rules, packages, stock_kernels};
 
-/// New hostile input on top of what is kept in the tree.
-const FUZZ_SECONDS: u32 = 12;
+/// New hostile input on top of what is kept in the tree: only with `--all`, as the
+/// programs for it take minutes to build.
+const FUZZ_SECONDS: u32 = 60;
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -21,7 +22,7 @@ pub(crate) struct Options {
     /// Only boot tests whose name contains this, and nothing else
     #[arg(long, value_name = "NAME")]
     boot: Option<String>,
-    /// Also the boot tests that a usual run leaves out
+    /// Also the boot tests that a usual run leaves out, and some fuzzing
     #[arg(long)]
     all: bool,
 }
@@ -51,11 +52,14 @@ pub(crate) fn test(options: &Options) -> Result<(), Failure> {
         (Err(booted), Err(native)) => return Err(format!("{booted}\n{native}").into()),
         (booted, native) => booted.and(native)?,
     }
+    if options.all && options.boot.is_none() {
+        timed("fuzzing", || fuzz::briefly(FUZZ_SECONDS))?;
+    }
     say(&format!("all passed in {} s", started.elapsed().as_secs()));
     Ok(())
 }
 
-/// Native tests, the checklist, fuzzing.
+/// Native tests, those with hostile input among them, and the checklist.
 pub(crate) fn native() -> Result<(), Failure> {
     // Beside boot tests nothing they use may be written anew.
     let bzimage = out().join("bzImage");
@@ -63,8 +67,7 @@ pub(crate) fn native() -> Result<(), Failure> {
         artifacts::build()?;
     }
     timed("native tests", || native_tests(&bzimage))?;
-    conformance::conformance()?;
-    timed("fuzzing", || fuzz::briefly(FUZZ_SECONDS))
+    conformance::conformance()
 }
 
 /// Says how long a part of it took.
