@@ -8,6 +8,7 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Artifacts {
     pub(crate) aerostat: PathBuf,
+    pub(crate) host_kernel: PathBuf,
     pub(crate) bzimage: PathBuf,
     pub(crate) vmlinux: PathBuf,
     pub(crate) initrd: PathBuf,

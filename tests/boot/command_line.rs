@@ -26,7 +26,7 @@ fn aerostat(lab: &Lab, steps: &str) -> Command {
     let artifacts = &lab.artifacts;
     let mut command = Command::new(&artifacts.aerostat);
     command.arg("run").arg(config_file(lab, steps));
-    command.args(["--host-kernel".as_ref(), artifacts.bzimage.as_os_str()]);
+    command.args(["--host-kernel".as_ref(), artifacts.host_kernel.as_os_str()]);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

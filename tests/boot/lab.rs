@@ -149,7 +149,7 @@ impl Lab {
 
     fn host_options(&self) -> HostOptions {
         HostOptions {
-            host_kernel: Some(self.artifacts.bzimage.clone()),
+            host_kernel: Some(self.artifacts.host_kernel.clone()),
             agent: Some(self.artifacts.aerostat.clone()),
             memory: Some(HOST_MEMORY),
             gigantic_pages: GIGANTIC_PAGES,

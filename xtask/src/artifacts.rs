@@ -15,7 +15,9 @@ use crate::kernel;
 pub(crate) struct Artifacts {
     /// The `aerostat` binary, release build.
     pub(crate) aerostat: PathBuf,
-    /// The guest kernel as bzImage; also the emulated host's kernel.
+    /// The emulated host's kernel.
+    pub(crate) host_kernel: PathBuf,
+    /// The guest kernel as bzImage; the host's, unless another one is tried.
     pub(crate) bzimage: PathBuf,
     /// The same kernel as ELF.
     pub(crate) vmlinux: PathBuf,
@@ -54,6 +56,7 @@ pub(crate) fn build() -> Result<Artifacts, Failure> {
     write_initrd(&guest_init, &[], &initrd)?;
     Ok(Artifacts {
         aerostat: release.join("aerostat"),
+        host_kernel: kernel.bz_image.clone(),
         bzimage: kernel.bz_image,
         vmlinux: kernel.vmlinux,
         guest_init,

@@ -6,14 +6,17 @@ mod artifacts;
 mod bench;
 mod command;
 mod conformance;
-
 mod demo;
 mod fuzz;
+mod guest;
 mod house_rules;
 mod kernel;
+mod matrix;
 mod mirror;
+mod mutants;
 mod packages;
 mod part;
+mod series;
 mod soak;
 mod stock_kernels;
 mod test;
@@ -45,6 +48,12 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Build the guest kernel only
     Kernel(kernel::Options),
+    /// List, check, edit and export the kernel's patches
+    Series(series::Options),
+    /// Break the kernel's patches one line at a time: each time a test has to fail
+    Mutants(mutants::Options),
+    /// Run the kernel's patches under other configurations, and print what came of each
+    Matrix(matrix::Options),
     /// Formatting, clippy and the house rules
     Lint,
     /// The tests that boot no guest, and the checklist
@@ -68,6 +77,9 @@ fn main() -> ExitCode {
         Task::Conformance => conformance::conformance(),
         Task::Fuzz(options) => fuzz::fuzz(&options),
         Task::Kernel(options) => kernel::run(&options),
+        Task::Series(options) => series::series(&options),
+        Task::Mutants(options) => mutants::mutants(&options),
+        Task::Matrix(options) => matrix::matrix(&options),
         Task::Lint => test::lint(),
         Task::Native => test::native(),
         Task::Build => build(),

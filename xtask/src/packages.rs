@@ -26,6 +26,8 @@ const NEEDED: &[(&str, Probe)] = &[
     // libFuzzer is C++.
     ("g++", Probe::Program("g++")),
     ("gcc", Probe::Program("gcc")),
+    // The patches are commits while they are worked on.
+    ("git", Probe::Program("git")),
     ("libc6-dev", Probe::File("/usr/include/stdio.h")),
     ("libelf-dev", Probe::File("/usr/include/gelf.h")),
     ("lz4", Probe::Program("lz4")),

@@ -79,6 +79,19 @@ impl Build<'_> {
         Ok(())
     }
 
+    /// Compiles one module.
+    pub(crate) fn module(&self, path: &str, progress: &mut Progress) -> Result<(), KernelError> {
+        // All of them: the symbols of vmlinux are checked only then.
+        self.make(&["modules"], progress)?;
+        match self.objects.join(path).exists() {
+            true => Ok(()),
+            false => Err(KernelError::BadFile {
+                path: path.into(),
+                message: "was not built: it is no module in this configuration".to_owned(),
+            }),
+        }
+    }
+
     fn make(&self, targets: &[&str], progress: &mut Progress) -> Result<(), KernelError> {
         let mut log = File::options()
             .create(true)

@@ -17,24 +17,38 @@ pub(crate) struct Inputs<'a> {
     pub(crate) toolchain: &'a str,
 }
 
+/// Hexadecimal digits of each hash in a key: the release string has room for 64
+/// characters (`__NEW_UTS_LEN`) in all.
+const DIGITS: usize = 10;
+
 impl Inputs<'_> {
     /// The key of the build of these inputs from the source with this hash:
-    /// 16 hexadecimal digits, short enough for `/proc/version`.
+    /// `sSOURCE-pPATCHES-cCONFIG`, the first [`DIGITS`] of a SHA-256 each. The last
+    /// one is over fragments, toolchain and recipe.
     pub(crate) fn key(&self, source_sha256: &str) -> String {
-        let mut hasher = Hasher::default();
-        hasher.field("source", source_sha256.as_bytes());
-        for patch in self.series.patches() {
-            hasher.field(&patch.name, &patch.content);
-        }
-        for fragment in self.fragments.files() {
-            hasher.field(&fragment.name, fragment.text.as_bytes());
-        }
-        hasher.field("toolchain", self.toolchain.as_bytes());
-        hasher.field("recipe", compile::recipe().as_bytes());
-        let mut key = hasher.finish();
-        key.truncate(16);
-        key
+        let source = source_sha256.get(..DIGITS).unwrap_or(source_sha256);
+        let patches = short(|hasher| {
+            for patch in self.series.patches() {
+                hasher.field(&patch.name, &patch.content);
+            }
+        });
+        let config = short(|hasher| {
+            for fragment in self.fragments.files() {
+                hasher.field(&fragment.name, fragment.text.as_bytes());
+            }
+            hasher.field("toolchain", self.toolchain.as_bytes());
+            hasher.field("recipe", compile::recipe().as_bytes());
+        });
+        format!("s{source}-p{patches}-c{config}")
     }
+}
+
+fn short(fill: impl FnOnce(&mut Hasher)) -> String {
+    let mut hasher = Hasher::default();
+    fill(&mut hasher);
+    let mut hash = hasher.finish();
+    hash.truncate(DIGITS);
+    hash
 }
 
 /// What compiles and links here.

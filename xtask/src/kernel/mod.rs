@@ -23,5 +23,8 @@ mod series;
 mod source;
 mod store;
 pub(crate) mod tools;
+mod workshop;
 
-pub(crate) use options::{Options, build_default, run};
+pub(crate) use options::{Options, build_default, run, series, workshop};
+pub(crate) use series::{Patch, Series, subject};
+pub(crate) use workshop::{Workshop, git};

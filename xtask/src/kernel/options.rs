@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::build::{KernelOptions, KernelPaths, build};
+use super::series::Series;
+use super::workshop::Workshop;
 use crate::command::root;
 use crate::{Failure, packages};
 
@@ -57,4 +59,19 @@ impl Options {
             jobs: self.jobs,
         }
     }
+}
+
+/// The series as it is in the tree.
+pub(crate) fn series() -> Result<Series, Failure> {
+    Ok(Series::read(&root().join("guest-kernel/patches"))?)
+}
+
+/// The workshop with all patches applied.
+pub(crate) fn workshop() -> Result<Workshop, Failure> {
+    let source = std::env::var_os("AEROSTAT_KERNEL_SOURCE").map(PathBuf::from);
+    let options = Options {
+        source,
+        ..Options::default()
+    };
+    Ok(Workshop::open(options.complete())?)
 }

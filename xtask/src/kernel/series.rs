@@ -12,6 +12,8 @@ pub(crate) struct Patch {
     /// Path below `patches/`.
     pub(crate) name: String,
     pub(crate) content: Vec<u8>,
+    /// What fails without it, by name; see `patches/series`.
+    pub(crate) tests: Vec<String>,
 }
 
 /// All patches in order.
@@ -23,17 +25,18 @@ impl Series {
     pub(crate) fn read(dir: &Path) -> Result<Self, KernelError> {
         let list = dir.join("series");
         let text = fs::read_to_string(&list).map_err(io("read", &list))?;
-        let names = text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'));
-
         let mut patches = Vec::new();
-        for name in names {
+        for line in text.lines() {
+            let (name, tests) = line.split_once('#').unwrap_or((line, ""));
+            let name = name.trim();
+            if name.is_empty() {
+                continue;
+            }
             let path = dir.join(name);
             patches.push(Patch {
                 name: name.to_owned(),
                 content: fs::read(&path).map_err(io("read", &path))?,
+                tests: tests.split_whitespace().map(str::to_owned).collect(),
             });
         }
 
@@ -61,6 +64,11 @@ impl Series {
         &self.0
     }
 
+    /// The subject of a patch, without `[PATCH]`.
+    pub(crate) fn subject(patch: &Patch) -> String {
+        subject(&String::from_utf8_lossy(&patch.content))
+    }
+
     /// Applies all patches to an unpacked tree. Lines may have moved, but no
     /// context may differ.
     pub(crate) fn apply(&self, tree: &Path, scratch: &Path) -> Result<(), KernelError> {
@@ -86,6 +94,20 @@ impl Series {
         }
         Ok(())
     }
+}
+
+/// The subject in the header of a mail, without `[PATCH]`.
+pub(crate) fn subject(mail: &str) -> String {
+    let mut lines = mail
+        .lines()
+        .skip_while(|line| !line.starts_with("Subject: "));
+    let first = lines.next().unwrap_or_default();
+    let folded = lines.take_while(|line| line.starts_with(' '));
+    let whole: String = std::iter::once(first).chain(folded).collect();
+    let subject = whole.trim_start_matches("Subject: ");
+    let tagged = subject.strip_prefix("[PATCH");
+    let bare = tagged.and_then(|rest| rest.split_once("] "));
+    bare.map_or(subject, |(_, bare)| bare).to_owned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,227 @@
+//! `cargo xtask matrix`: the series under other configurations of the kernel.
+
+mod rows;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use serde_json::Value;
+
+use self::rows::{Expect, ROWS, Row, Work};
+use crate::artifacts::{self, Artifacts, write_initrd};
+use crate::command::say;
+use crate::guest::{Guest, Lab, Ran};
+use crate::kernel::{self, Workshop};
+use crate::{Failure, packages};
+
+/// Of what is allocated after a flush, the share that must be skipped.
+const SKIPPED: f64 = 95.0;
+/// What the kernel says when it finds something wrong with itself.
+const SPLATS: [&str; 7] = [
+    "WARNING:",
+    "BUG:",
+    "Oops",
+    "INFO: possible",
+    "INFO: task",
+    "Bad page",
+    "kernel BUG",
+];
+
+/// Options of `cargo xtask matrix`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "NAME")]
+    row: Option<String>,
+    /// Only rows of the kernel with this optional fragment
+    #[arg(long, value_name = "NAME")]
+    with: Option<String>,
+}
+
+/// What came of a row.
+struct Cells {
+    skipped: String,
+    claimed: String,
+    bad: String,
+    verdict: String,
+}
+
+/// Runs the rows and prints them as a table; fails if one is not as expected.
+pub(crate) fn matrix(options: &Options) -> Result<(), Failure> {
+    packages::install_missing()?;
+    let wanted = |row: &&Row| {
+        let named = options
+            .row
+            .as_ref()
+            .is_none_or(|name| row.name.contains(name.as_str()));
+        let with = options.with.as_deref();
+        named && with.is_none_or(|with| row.with.contains(&with))
+    };
+    let rows: Vec<_> = ROWS.iter().filter(wanted).collect();
+    if rows.is_empty() {
+        return Err("no row is called so".into());
+    }
+    let artifacts = artifacts::build()?;
+    let workshop = kernel::workshop()?;
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN).set_header([
+        "kernel and boot options",
+        "skipped, %",
+        "claimed, MiB",
+        "bad",
+        "",
+    ]);
+    let mut failed = Vec::new();
+    let mut kernels: Vec<(&[&str], PathBuf)> = Vec::new();
+    for row in rows {
+        let known = kernels.iter().find(|(with, _)| *with == row.with);
+        let built = match known {
+            Some((_, built)) => built.clone(),
+            None => {
+                say(&format!("building: {}", row.with.join(" ")));
+                let built = workshop.build(row.with)?;
+                kernels.push((row.with, built.clone()));
+                built
+            }
+        };
+        let begun = Instant::now();
+        let cells = match run(&artifacts, &workshop, row, &built) {
+            Ok(cells) => cells,
+            Err(failure) => {
+                failed.push(row.name);
+                let verdict = format!("FAILED: {failure}");
+                Cells {
+                    skipped: String::new(),
+                    claimed: String::new(),
+                    bad: String::new(),
+                    verdict,
+                }
+            }
+        };
+        let seconds = begun.elapsed().as_secs();
+        say(&format!("{}: {}, {seconds} s", row.name, cells.verdict));
+        let verdict = cells.verdict.lines().next().unwrap_or_default().to_owned();
+        table.add_row([
+            row.name.to_owned(),
+            cells.skipped,
+            cells.claimed,
+            cells.bad,
+            verdict,
+        ]);
+    }
+    println!("{table}");
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(format!("not as expected: {}", failed.join(", ")).into())
+}
+
+fn run(
+    artifacts: &Artifacts,
+    workshop: &Workshop,
+    row: &Row,
+    built: &Path,
+) -> Result<Cells, Failure> {
+    let steps = match row.work {
+        Work::Whole => {
+            "dirty=256M,thp flush populate=256M,thp,check stress=3,64M,12,balloon wait_balloon=0 \
+             dirty=64M,small flush populate=64M,small,check info"
+        }
+        Work::Small => {
+            "dirty=256M,small flush populate=64M,small,check stress=3,64M,12,balloon wait_balloon=0 info"
+        }
+        Work::Share => "dirty=128M,thp flush populate=128M,thp,check info",
+    };
+    let modules = match row.with.contains(&"module") {
+        true => workshop.modules(row.with)?,
+        false => Vec::new(),
+    };
+    let mut artifacts = artifacts.clone();
+    if !modules.is_empty() {
+        let initrd = built.join("initrd.cpio");
+        write_initrd(&artifacts.guest_init, &modules, &initrd)?;
+        artifacts.initrd = initrd;
+    }
+    let mut sets = vec![
+        "memory.size=1G".to_owned(),
+        "balloon.device_init_on_inflate=true".to_owned(),
+    ];
+    sets.extend(row.sets.iter().map(|set| (*set).to_owned()));
+    let guest = Guest {
+        kernel: built.join("bzImage"),
+        cmdline: row.cmdline.to_owned(),
+        steps: steps.to_owned(),
+        sets,
+    };
+    let ran = Lab::start(&artifacts)?.run(&guest)?;
+    judge(row, &ran)
+}
+
+fn judge(row: &Row, ran: &Ran) -> Result<Cells, Failure> {
+    let splat = ran
+        .console
+        .lines()
+        .find(|line| SPLATS.iter().any(|splat| line.contains(splat)));
+    if let Some(line) = splat {
+        return Err(format!("the kernel says: {line}").into());
+    }
+    if ran.results.exit_code != 0 {
+        let last = ran.results.guest.last().map(|line| line.line.to_string());
+        let tail: Vec<_> = ran.console.lines().rev().take(8).collect();
+        let tail: Vec<_> = tail.into_iter().rev().collect();
+        return Err(format!(
+            "{}; last line: {}\n{}",
+            ran.results.verdict,
+            last.unwrap_or_default(),
+            tail.join("\n")
+        )
+        .into());
+    }
+    let lines = || ran.results.guest.iter().map(|line| &line.line);
+    let of = |kind: &str| lines().find(|line| line.get("type").is_some_and(|is| is == kind));
+    let populate = of("populate").ok_or("no memory was populated")?;
+    let pages = number(populate, "/pages").unwrap_or(0);
+    let skipped = number(populate, "/pages_skipped").unwrap_or(0);
+    let nonzero: u64 = lines()
+        .filter_map(|line| number(line, "/check/nonzero_bytes"))
+        .sum();
+    let share = percent(skipped, pages);
+    let as_expected = match row.expect {
+        Expect::Skipped => share >= SKIPPED,
+        Expect::Nothing => skipped == 0,
+    };
+    if !as_expected || nonzero > 0 {
+        return Err(format!(
+            "{share:.1} % skipped where {:?} was expected; {nonzero} bytes not zero",
+            row.expect
+        )
+        .into());
+    }
+    let info = of("info").unwrap_or(&Value::Null);
+    let counter = |name: &str| number(info, &format!("/vmstat/{name}"));
+    let claimed = counter("pgzero_skipped").map(|n| n + counter("pgzero_unused").unwrap_or(0));
+    let shown = |number: Option<u64>| number.map_or("-".to_owned(), |n| n.to_string());
+    Ok(Cells {
+        skipped: format!("{share:.1}"),
+        claimed: shown(claimed.map(|pages| pages / 256)),
+        bad: shown(counter("pgzero_bad")),
+        verdict: "as expected".to_owned(),
+    })
+}
+
+/// What this JSON pointer (RFC 6901) leads to, if that is a number.
+fn number(line: &Value, pointer: &str) -> Option<u64> {
+    line.pointer(pointer)?.as_u64()
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "pages of one guest, far below 2^52"
+    )]
+    let share = part as f64 / whole.max(1) as f64;
+    share * 100.0
+}
