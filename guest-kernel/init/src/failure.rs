@@ -61,6 +61,16 @@ pub(crate) enum StepError {
         /// How it ended.
         status: ExitStatus,
     },
+    /// Another program did not end well.
+    #[error("{program} ended with {status}: {output}")]
+    Exec {
+        /// Which.
+        program: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last of what it said.
+        output: String,
+    },
     /// The balloon does not get where it should.
     #[error("the balloon holds {held} bytes after {seconds} s, not {wanted}")]
     Balloon {

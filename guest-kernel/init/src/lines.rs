@@ -30,6 +30,8 @@ pub(crate) enum Line {
     WaitBalloon(WaitBalloonLine),
     Balloon(BindingLine),
     Pressure(PressureLine),
+    Write(DoneLine),
+    Exec(ExecLine),
     Info(Box<InfoLine>),
     /// The kernel is about to crash.
     Panic(EmptyLine),
@@ -123,6 +125,14 @@ pub(crate) struct DoneLine {
     pub(crate) supported: bool,
     pub(crate) wall_ns: u64,
     pub(crate) mem_free_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct ExecLine {
+    pub(crate) program: String,
+    pub(crate) wall_ns: u64,
+    /// The last of what it said.
+    pub(crate) output: String,
 }
 
 #[derive(Debug, Serialize)]

@@ -1,6 +1,7 @@
 //! Running the steps.
 
 pub(crate) mod balloon;
+pub(crate) mod command;
 pub(crate) mod console;
 pub(crate) mod hold;
 pub(crate) mod populate;

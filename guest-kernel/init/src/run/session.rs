@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
-use super::{balloon, console, hold, populate, pressure, reporting, settings, stress};
+use super::{balloon, command, console, hold, populate, pressure, reporting, settings, stress};
 use crate::failure::{EXIT_NOT_ZERO, EXIT_OK, EXIT_STEP_FAILED, StepError};
 use crate::guest::facts::{Balloon, PageZeroed, Reporting};
 use crate::guest::output::Output;
@@ -170,6 +170,11 @@ impl<'a> Session<'a> {
                 self.require_guest()?;
                 Line::Pressure(pressure::pressure(*bytes)?)
             }
+            Step::Write { path, text } => {
+                self.require_guest()?;
+                Line::Write(settings::write(path, text)?)
+            }
+            Step::Exec(words) => Line::Exec(command::exec(words)?),
             Step::Print(text) => {
                 self.output.console(format!("{text}\n").as_bytes());
                 Line::Print(EmptyLine {})

@@ -46,6 +46,17 @@ pub(crate) fn compact() -> Result<DoneLine, StepError> {
     trigger("/proc/sys/vm/compact_memory", "1")
 }
 
+/// Writes to any file of the kernel.
+pub(crate) fn write(path: &str, text: &str) -> Result<DoneLine, StepError> {
+    let start = now_ns(ClockId::Monotonic);
+    kernel_file::write(path, text)?;
+    Ok(DoneLine {
+        supported: true,
+        wall_ns: now_ns(ClockId::Monotonic).saturating_sub(start),
+        mem_free_bytes: Meminfo::now()?.entry("MemFree"),
+    })
+}
+
 fn trigger(path: &str, value: &str) -> Result<DoneLine, StepError> {
     let supported = Path::new(path).exists();
     let start = now_ns(ClockId::Monotonic);

@@ -132,6 +132,16 @@ pub(super) fn wait_balloon(argument: Option<&str>) -> Result<Word, String> {
     Ok(Word::Step(Step::WaitBalloon { bytes, patience }))
 }
 
+pub(super) fn write(argument: Option<&str>) -> Result<Word, String> {
+    let (path, text) = needed(argument)?
+        .split_once(',')
+        .ok_or("needs a text behind the path")?;
+    Ok(Word::Step(Step::Write {
+        path: path.to_owned(),
+        text: text.to_owned(),
+    }))
+}
+
 pub(super) fn whole_pages(size: &str) -> Result<u64, String> {
     let bytes = parse_size(size)?;
     if bytes % BASE_PAGE_BYTES == 0 {

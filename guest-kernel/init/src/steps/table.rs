@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::argument::{
     bare, count, flush, hold, needed, nothing, on_off, populate, region, seconds, stress,
-    wait_balloon, whole_pages,
+    wait_balloon, whole_pages, write,
 };
 use super::page_kind::PageKind;
 use super::size::parse_size;
@@ -67,6 +67,15 @@ pub(crate) enum Step {
     Balloon(Binding),
     /// Have a process allocate this many bytes, whether they are available or not.
     Pressure(u64),
+    /// Write a text to a file of the kernel.
+    Write {
+        /// Which file.
+        path: String,
+        /// The text.
+        text: String,
+    },
+    /// Run a program of the initrd, with its arguments.
+    Exec(Vec<String>),
     /// Write a text to the console.
     Print(String),
     /// Write this many bytes to the console.
@@ -220,6 +229,20 @@ pub(crate) const STEPS: &[StepSpec] = &[
         "pressure=SIZE",
         "have a process, which the kernel kills first, allocate SIZE even if that is not available",
         |arg| Ok(Word::Step(Step::Pressure(whole_pages(needed(arg)?)?)))
+    ),
+    row!(
+        "write",
+        "write=PATH,TEXT",
+        "write TEXT to a file of procfs or sysfs; the step fails if the kernel does not take it",
+        write
+    ),
+    row!(
+        "exec",
+        "exec=PROGRAM[,ARGUMENT...]",
+        "run a program of the initrd; the step fails if it does not exit with 0",
+        |arg| Ok(Word::Step(Step::Exec(
+            needed(arg)?.split(',').map(str::to_owned).collect()
+        )))
     ),
     row!(
         "loop",

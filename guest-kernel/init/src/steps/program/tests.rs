@@ -117,6 +117,17 @@ fn each_step_has_a_meaning() {
                 balloon: false,
             },
         ),
+        (
+            "write=/sys/power/disk,a,b",
+            Step::Write {
+                path: "/sys/power/disk".to_owned(),
+                text: "a,b".to_owned(),
+            },
+        ),
+        (
+            "exec=/bin/x,a=b,c",
+            Step::Exec(["/bin/x", "a=b", "c"].map(str::to_owned).to_vec()),
+        ),
         ("print=a=b c", Step::Print("a=b c".to_owned())),
         ("print", Step::Print(String::new())),
         ("spin_console=3K", Step::SpinConsole(3072)),
@@ -171,6 +182,8 @@ fn a_wrong_word_is_named_with_its_syntax() {
         ("balloon=off", "must be bind or unbind"),
         ("pressure", "a value is missing"),
         ("pressure=4097", "multiple of 4K"),
+        ("write=/x", "needs a text"),
+        ("exec", "a value is missing"),
         ("exit", "a value is missing"),
         ("exit=3000000000", "whole number"),
         ("info=1", "takes no value"),
@@ -241,7 +254,7 @@ proptest! {
     #[test]
     fn words_near_the_language_are_parsed_or_refused(
         words in prop::collection::vec(
-            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|loop|end|exit)=?[0-9KMG,.;=a-z-]{0,24}",
+            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|write|exec|loop|end|exit)=?[0-9KMG,.;=a-z-]{0,24}",
             0..12,
         )
     ) {
