@@ -53,7 +53,7 @@ pub(crate) fn build() -> Result<Artifacts, Failure> {
     let release = root().join("target/x86_64-unknown-linux-gnu/release");
     let guest_init = release.join("guest-init");
     let initrd = out().join("initrd.cpio");
-    write_initrd(&guest_init, &[], &initrd)?;
+    write_initrd(&guest_init, &Extras::default(), &initrd)?;
     Ok(Artifacts {
         aerostat: release.join("aerostat"),
         host_kernel: kernel.bz_image.clone(),
@@ -65,20 +65,34 @@ pub(crate) fn build() -> Result<Artifacts, Failure> {
     })
 }
 
-/// Writes an initrd of `init` and of `modules`, which it loads in that order.
-pub(crate) fn write_initrd(init: &Path, modules: &[PathBuf], to: &Path) -> Result<(), Failure> {
+/// What an initrd holds beside its init.
+#[derive(Debug, Default)]
+pub(crate) struct Extras {
+    /// Modules, which init loads in that order.
+    pub(crate) modules: Vec<PathBuf>,
+    /// Programs, in `/bin`.
+    pub(crate) programs: Vec<PathBuf>,
+}
+
+/// Writes an initrd of `init` and `extras`.
+pub(crate) fn write_initrd(init: &Path, extras: &Extras, to: &Path) -> Result<(), Failure> {
     let mut archive = cpio::Archive::new(Vec::new());
     archive.directory("dev")?;
     // The kernel opens /dev/console for init before anything is mounted.
     archive.character_device("dev/console", (5, 1))?;
     archive.file("init", 0o755, &fs::read(init)?)?;
-    if !modules.is_empty() {
-        archive.directory("modules")?;
-    }
-    for module in modules {
-        let name = module.file_name().unwrap_or_default().to_string_lossy();
-        archive.file(&format!("modules/{name}"), 0o644, &fs::read(module)?)?;
-    }
+    let mut folder = |name: &str, mode: u32, files: &[PathBuf]| -> Result<(), Failure> {
+        if !files.is_empty() {
+            archive.directory(name)?;
+        }
+        for file in files {
+            let base = file.file_name().unwrap_or_default().to_string_lossy();
+            archive.file(&format!("{name}/{base}"), mode, &fs::read(file)?)?;
+        }
+        Ok(())
+    };
+    folder("modules", 0o644, &extras.modules)?;
+    folder("bin", 0o755, &extras.programs)?;
     let unfinished = to.with_extension("unfinished");
     fs::write(&unfinished, archive.finish()?)?;
     fs::rename(&unfinished, to)?;

@@ -4,6 +4,7 @@
 mod apt;
 mod artifacts;
 mod bench;
+mod busybox;
 mod command;
 mod conformance;
 mod demo;

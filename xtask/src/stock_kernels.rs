@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::Failure;
 use crate::apt::Apt;
-use crate::artifacts::{StockKernel, out, write_initrd};
+use crate::artifacts::{Extras, StockKernel, out, write_initrd};
 use crate::command::{output, run, say};
 
 /// Kernel series, and the suite that has its cloud flavour.
@@ -26,7 +26,11 @@ pub(crate) fn fetch(init: &Path) -> Result<Vec<StockKernel>, Failure> {
                 unpack(series, suite, &folder)?;
             }
             let initrd = folder.join("initrd.cpio");
-            write_initrd(init, &modules(&folder)?, &initrd)?;
+            let extras = Extras {
+                modules: modules(&folder)?,
+                ..Extras::default()
+            };
+            write_initrd(init, &extras, &initrd)?;
             Ok(StockKernel {
                 name: format!("debian-{series}-cloud"),
                 image: folder.join("vmlinuz"),

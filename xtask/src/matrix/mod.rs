@@ -10,8 +10,10 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use serde_json::Value;
 
-use self::rows::{Expect, ROWS, Row, Work};
-use crate::artifacts::{self, Artifacts, write_initrd};
+pub(crate) use self::rows::Row;
+use self::rows::{Expect, ROWS};
+use crate::artifacts::{self, Artifacts, Extras, write_initrd};
+use crate::busybox;
 use crate::command::say;
 use crate::guest::{Guest, Lab, Ran};
 use crate::kernel::{self, Workshop};
@@ -42,11 +44,17 @@ pub(crate) struct Options {
 }
 
 /// What came of a row.
-struct Cells {
+#[derive(Default)]
+pub(crate) struct Cells {
     skipped: String,
     claimed: String,
     bad: String,
     verdict: String,
+}
+
+/// The row with this name.
+pub(crate) fn row(name: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.name == name)
 }
 
 /// Runs the rows and prints them as a table; fails if one is not as expected.
@@ -88,19 +96,13 @@ pub(crate) fn matrix(options: &Options) -> Result<(), Failure> {
             }
         };
         let begun = Instant::now();
-        let cells = match run(&artifacts, &workshop, row, &built) {
-            Ok(cells) => cells,
-            Err(failure) => {
-                failed.push(row.name);
-                let verdict = format!("FAILED: {failure}");
-                Cells {
-                    skipped: String::new(),
-                    claimed: String::new(),
-                    bad: String::new(),
-                    verdict,
-                }
+        let cells = run(&artifacts, &workshop, row, &built)?.unwrap_or_else(|why| {
+            failed.push(row.name);
+            Cells {
+                verdict: format!("FAILED: {why}"),
+                ..Cells::default()
             }
-        };
+        });
         let seconds = begun.elapsed().as_secs();
         say(&format!("{}: {}, {seconds} s", row.name, cells.verdict));
         let verdict = cells.verdict.lines().next().unwrap_or_default().to_owned();
@@ -119,32 +121,23 @@ pub(crate) fn matrix(options: &Options) -> Result<(), Failure> {
     Err(format!("not as expected: {}", failed.join(", ")).into())
 }
 
-fn run(
+/// Runs a row on the kernel in `built`; why it is not as expected, if so.
+pub(crate) fn run(
     artifacts: &Artifacts,
     workshop: &Workshop,
     row: &Row,
     built: &Path,
-) -> Result<Cells, Failure> {
-    let steps = match row.work {
-        Work::Whole => {
-            "dirty=256M,thp flush populate=256M,thp,check stress=3,64M,12,balloon wait_balloon=0 \
-             dirty=64M,small flush populate=64M,small,check info"
-        }
-        Work::Small => {
-            "dirty=256M,small flush populate=64M,small,check stress=3,64M,12,balloon wait_balloon=0 info"
-        }
-        Work::Share => "dirty=128M,thp flush populate=128M,thp,check info",
-    };
-    let modules = match row.with.contains(&"module") {
-        true => workshop.modules(row.with)?,
-        false => Vec::new(),
-    };
-    let mut artifacts = artifacts.clone();
-    if !modules.is_empty() {
-        let initrd = built.join("initrd.cpio");
-        write_initrd(&artifacts.guest_init, &modules, &initrd)?;
-        artifacts.initrd = initrd;
+) -> Result<Result<Cells, String>, Failure> {
+    let mut extras = Extras::default();
+    if row.with.contains(&"module") {
+        extras.modules = workshop.modules(row.with)?;
     }
+    if row.steps.contains("busybox") {
+        extras.programs = vec![busybox::fetch()?];
+    }
+    let mut artifacts = artifacts.clone();
+    artifacts.initrd = built.join("initrd.cpio");
+    write_initrd(&artifacts.guest_init, &extras, &artifacts.initrd)?;
     let mut sets = vec![
         "memory.size=1G".to_owned(),
         "balloon.device_init_on_inflate=true".to_owned(),
@@ -153,20 +146,20 @@ fn run(
     let guest = Guest {
         kernel: built.join("bzImage"),
         cmdline: row.cmdline.to_owned(),
-        steps: steps.to_owned(),
+        steps: row.steps.to_owned(),
         sets,
     };
     let ran = Lab::start(&artifacts)?.run(&guest)?;
-    judge(row, &ran)
+    Ok(judge(row, &ran))
 }
 
-fn judge(row: &Row, ran: &Ran) -> Result<Cells, Failure> {
+fn judge(row: &Row, ran: &Ran) -> Result<Cells, String> {
     let splat = ran
         .console
         .lines()
         .find(|line| SPLATS.iter().any(|splat| line.contains(splat)));
     if let Some(line) = splat {
-        return Err(format!("the kernel says: {line}").into());
+        return Err(format!("the kernel says: {line}"));
     }
     if ran.results.exit_code != 0 {
         let last = ran.results.guest.last().map(|line| line.line.to_string());
@@ -177,8 +170,7 @@ fn judge(row: &Row, ran: &Ran) -> Result<Cells, Failure> {
             ran.results.verdict,
             last.unwrap_or_default(),
             tail.join("\n")
-        )
-        .into());
+        ));
     }
     let lines = || ran.results.guest.iter().map(|line| &line.line);
     let of = |kind: &str| lines().find(|line| line.get("type").is_some_and(|is| is == kind));
@@ -197,8 +189,7 @@ fn judge(row: &Row, ran: &Ran) -> Result<Cells, Failure> {
         return Err(format!(
             "{share:.1} % skipped where {:?} was expected; {nonzero} bytes not zero",
             row.expect
-        )
-        .into());
+        ));
     }
     let info = of("info").unwrap_or(&Value::Null);
     let counter = |name: &str| number(info, &format!("/vmstat/{name}"));

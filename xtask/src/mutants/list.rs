@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::Failure;
 use crate::command::root;
+use crate::matrix;
 
 /// One line that is another one.
 #[derive(Debug, Deserialize)]
@@ -35,6 +36,8 @@ pub(crate) enum Test {
     Kunit(String),
     /// `boot:NAME`, as `cargo xtask test --boot` takes it.
     Boot(String),
+    /// `matrix:ROW`, as `cargo xtask matrix --row` takes it.
+    Matrix(String),
 }
 
 impl TryFrom<String> for Test {
@@ -44,8 +47,11 @@ impl TryFrom<String> for Test {
         match text.split_once(':') {
             Some(("kunit", name)) if name.contains('.') => Ok(Self::Kunit(name.to_owned())),
             Some(("boot", name)) => Ok(Self::Boot(name.to_owned())),
+            Some(("matrix", name)) if matrix::row(name).is_some() => {
+                Ok(Self::Matrix(name.to_owned()))
+            }
             _ => Err(format!(
-                "`{text}` is neither kunit:SUITE.CASE nor boot:NAME"
+                "`{text}` is neither kunit:SUITE.CASE, boot:NAME, nor matrix:ROW"
             )),
         }
     }
@@ -56,6 +62,7 @@ impl fmt::Display for Test {
         match self {
             Self::Kunit(name) => write!(f, "kunit:{name}"),
             Self::Boot(name) => write!(f, "boot:{name}"),
+            Self::Matrix(name) => write!(f, "matrix:{name}"),
         }
     }
 }

@@ -4,6 +4,8 @@
 mod list;
 mod trial;
 
+use std::fs;
+use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
@@ -38,9 +40,8 @@ pub(crate) fn mutants(options: &Options) -> Result<(), Failure> {
     for mutation in &chosen {
         mutation.broken(&tree)?;
     }
-    let mut laboratory = Laboratory::new(&workshop)?;
+    let laboratory = Laboratory::new(&workshop)?;
     say("without a mutation");
-    laboratory.build()?;
     let mut tests: Vec<_> = chosen.iter().map(|mutation| &mutation.test).collect();
     tests.sort_unstable();
     tests.dedup();
@@ -57,24 +58,24 @@ pub(crate) fn mutants(options: &Options) -> Result<(), Failure> {
     let mut survivors = Vec::new();
     for mutation in chosen {
         let begun = Instant::now();
-        let outcome = attempt(&mut laboratory, &tree, mutation);
+        let outcome = attempt(&laboratory, &tree, mutation);
         // Whatever came of it, nothing of it stays.
         workshop.at(workshop.series().patches().len())?;
-        let outcome = outcome?;
-        let caught = match outcome {
-            Outcome::Failed => "caught",
-            Outcome::Passed => "SURVIVED",
+        let caught = match &outcome {
+            Ok(Outcome::Failed) => "caught".to_owned(),
+            Ok(Outcome::Passed) => "SURVIVED".to_owned(),
+            Err(error) => format!("NOT TRIED: {error}"),
         };
         let seconds = begun.elapsed().as_secs();
         say(&format!("{}: {caught}, {seconds} s", mutation.name));
-        if outcome == Outcome::Passed {
+        if !matches!(outcome, Ok(Outcome::Failed)) {
             survivors.push(mutation.name.as_str());
         }
         table.add_row([
             mutation.name.clone(),
             mutation.file.clone(),
             mutation.test.to_string(),
-            caught.to_owned(),
+            caught.lines().next().unwrap_or_default().to_owned(),
             seconds.to_string(),
         ]);
     }
@@ -82,15 +83,14 @@ pub(crate) fn mutants(options: &Options) -> Result<(), Failure> {
     if survivors.is_empty() {
         return Ok(());
     }
-    Err(format!("survived: {}", survivors.join(", ")).into())
+    Err(format!("not caught: {}", survivors.join(", ")).into())
 }
 
 fn attempt(
-    laboratory: &mut Laboratory<'_>,
-    tree: &std::path::Path,
+    laboratory: &Laboratory<'_>,
+    tree: &Path,
     mutation: &Mutation,
 ) -> Result<Outcome, Failure> {
-    std::fs::write(tree.join(&mutation.file), mutation.broken(tree)?)?;
-    laboratory.build()?;
+    fs::write(tree.join(&mutation.file), mutation.broken(tree)?)?;
     laboratory.run(&mutation.test)
 }

@@ -1,7 +1,7 @@
 //! Builds the kernel as it is in the workshop and runs one test on it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 
 use super::list::Test;
 use crate::Failure;
@@ -9,8 +9,9 @@ use crate::artifacts::{self, Artifacts, out};
 use crate::command::cargo_showing;
 use crate::guest::{Guest, Lab};
 use crate::kernel::Workshop;
+use crate::matrix;
 
-/// What a kernel is built with here: it runs all kinds of tests.
+/// What a kernel is built with here: it runs unit tests and boot tests alike.
 const WITH: [&str; 1] = ["kunit"];
 
 /// What came of a test.
@@ -24,8 +25,6 @@ pub(crate) enum Outcome {
 pub(crate) struct Laboratory<'a> {
     workshop: &'a Workshop,
     artifacts: Artifacts,
-    /// Of the last build.
-    built: PathBuf,
 }
 
 impl<'a> Laboratory<'a> {
@@ -33,29 +32,31 @@ impl<'a> Laboratory<'a> {
         Ok(Self {
             workshop,
             artifacts: artifacts::build()?,
-            built: PathBuf::new(),
         })
     }
 
-    /// The kernel of the workshop's source as it is now.
-    pub(crate) fn build(&mut self) -> Result<(), Failure> {
-        self.built = self.workshop.build(&WITH)?;
-        Ok(())
-    }
-
-    /// Runs the test on the last kernel. A guest that does not get that far has
-    /// failed it.
+    /// Builds the kernel that a test needs from the workshop's source as it is now,
+    /// and runs the test on it. A guest that does not get that far has failed it.
     pub(crate) fn run(&self, test: &Test) -> Result<Outcome, Failure> {
         match test {
-            Test::Kunit(name) => self.kunit(name),
-            Test::Boot(name) => self.boot(name),
+            Test::Kunit(name) => self.kunit(&self.workshop.build(&WITH)?, name),
+            Test::Boot(name) => self.boot(&self.workshop.build(&WITH)?, name),
+            Test::Matrix(name) => {
+                let row = matrix::row(name).ok_or("no such row")?;
+                let built = self.workshop.build(row.with)?;
+                let came = matrix::run(&self.artifacts, self.workshop, row, &built)?;
+                Ok(match came {
+                    Ok(_) => Outcome::Passed,
+                    Err(_) => Outcome::Failed,
+                })
+            }
         }
     }
 
-    fn kunit(&self, name: &str) -> Result<Outcome, Failure> {
+    fn kunit(&self, built: &Path, name: &str) -> Result<Outcome, Failure> {
         let mut lab = Lab::start(&self.artifacts)?;
         let ran = lab.run(&Guest {
-            kernel: self.built.join("bzImage"),
+            kernel: built.join("bzImage"),
             cmdline: format!("kunit.enable=1 kunit.filter_glob={name}"),
             steps: "poweroff".to_owned(),
             sets: vec!["memory.size=512M".to_owned()],
@@ -68,10 +69,10 @@ impl<'a> Laboratory<'a> {
     }
 
     /// On this kernel as a guest's; the host's is the one there always is.
-    fn boot(&self, name: &str) -> Result<Outcome, Failure> {
+    fn boot(&self, built: &Path, name: &str) -> Result<Outcome, Failure> {
         let artifacts = Artifacts {
-            bzimage: self.built.join("bzImage"),
-            vmlinux: self.built.join("vmlinux"),
+            bzimage: built.join("bzImage"),
+            vmlinux: built.join("vmlinux"),
             ..self.artifacts.clone()
         };
         let manifest = out().join("mutant.json");
