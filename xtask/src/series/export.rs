@@ -13,6 +13,17 @@ const FILE: &str = "Patch-file: ";
 /// Of the release, in the work tree.
 const BASE: &str = "base";
 
+/// What a patch may consist of.
+const SOURCES: [&str; 7] = [
+    "*.c",
+    "*.h",
+    "*.S",
+    "*.rst",
+    "*.txt",
+    "*Kconfig*",
+    "*Makefile*",
+];
+
 /// Makes a work tree at `path`, on a branch of its own.
 pub(crate) fn tree(path: &Path) -> Result<(), Failure> {
     if path.exists() {
@@ -43,7 +54,11 @@ pub(crate) fn tree(path: &Path) -> Result<(), Failure> {
 
 /// Writes all commits above the release, and the list of them.
 pub(crate) fn export(tree: &Path) -> Result<(), Failure> {
-    let dirty = git(tree, &["status", "--porcelain"])?;
+    let mut dirty = git(tree, &["status", "--porcelain"])?;
+    // The release's own .gitignore hides every new file.
+    let mut others = vec!["ls-files", "--others", "--"];
+    others.extend(SOURCES);
+    dirty.push_str(&git(tree, &others)?);
     if !dirty.is_empty() {
         return Err(format!("not committed in {}:\n{dirty}", tree.display()).into());
     }
