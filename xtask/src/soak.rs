@@ -121,9 +121,12 @@ fn check(results: &RunResults, page_bytes: u64) -> Result<String, Failure> {
             before.check_next(after)?;
         }
     }
-    let checked = total(results, "stress", "checked_bytes");
-    let nonzero = total(results, "stress", "nonzero_bytes");
-    let bad = total(results, "exit", "pgzero_bad");
+    let checked = total(results, "stress", "/checked_bytes");
+    let nonzero = total(results, "stress", "/nonzero_bytes");
+    let bad = total(results, "exit", "/pgzero_bad");
+    // With the verifier on, each of these was read before it was believed.
+    let verified = total(results, "stress", "/vmstat/pgzero_skipped")
+        + total(results, "stress", "/vmstat/pgzero_unused");
     if nonzero + bad > 0 {
         return Err(format!("{nonzero} bytes were not zero, {bad} pages claimed zero").into());
     }
@@ -138,10 +141,11 @@ fn check(results: &RunResults, page_bytes: u64) -> Result<String, Failure> {
     }
     let counters = &results.counters;
     Ok(format!(
-        "{} samples, {} MiB read back as zero, 0 mismatches; inflated {} MiB, promised {} MiB of \
+        "{} samples, {} MiB read back as zero, {} MiB claimed and verified, 0 mismatches; inflated {} MiB, promised {} MiB of \
          it; reported {} MiB, promised {} MiB; released {} MiB; the VMM grew by {} KiB",
         samples.len(),
         checked / MIB,
+        verified / 256,
         counters.inflated_pages / 256,
         counters.inflate_promised_pages / 256,
         counters.reported_bytes / MIB,
@@ -200,11 +204,11 @@ impl Sample {
     }
 }
 
-/// The sum of `key` over all lines of this type.
-fn total(results: &RunResults, kind: &str, key: &str) -> u64 {
+/// The sum of what this JSON pointer leads to over all lines of this type.
+fn total(results: &RunResults, kind: &str, pointer: &str) -> u64 {
     let lines = results.guest.iter().map(|line| &line.line);
     let of_kind = lines.filter(|line| line.get("type").is_some_and(|is| is == kind));
     of_kind
-        .filter_map(|line| line.get(key).and_then(serde_json::Value::as_u64))
+        .filter_map(|line| line.pointer(pointer).and_then(serde_json::Value::as_u64))
         .sum()
 }

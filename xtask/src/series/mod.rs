@@ -1,5 +1,6 @@
 //! `cargo xtask series`: work on the patches of the guest kernel.
 
+mod cost;
 mod export;
 
 use std::path::PathBuf;
@@ -27,6 +28,12 @@ enum Task {
     List,
     /// Apply one patch after the other; checkpatch, and build a kernel after each
     Check(Check),
+    /// Compare allocations on the release and on the patched kernel, features off
+    Cost {
+        /// Pairs of guests
+        #[arg(long, value_name = "N", default_value_t = 30)]
+        pairs: u32,
+    },
     /// Make a git work tree with a commit for each patch
     Tree {
         /// Where; must not exist
@@ -55,6 +62,7 @@ pub(crate) fn series(options: &Options) -> Result<(), Failure> {
     match &options.task {
         Task::List => list(),
         Task::Check(options) => check(options),
+        Task::Cost { pairs } => cost::cost(*pairs),
         Task::Tree { path } => export::tree(path),
         Task::Export { path } => export::export(path),
     }
