@@ -131,10 +131,12 @@ fn check(options: &Check) -> Result<(), Failure> {
 /// The kernel's own check of the patch that is applied last.
 fn checkpatch(workshop: &Workshop) -> Result<(), Failure> {
     let mut checkpatch = Command::new("perl");
-    checkpatch
-        .current_dir(workshop.tree())
-        .args(["scripts/checkpatch.pl", "--strict", "--quiet", "--git"])
-        .args(["--no-signoff", "--max-line-length=100", "HEAD"]);
+    checkpatch.current_dir(workshop.tree()).args([
+        "scripts/checkpatch.pl",
+        "--quiet",
+        "--git",
+        "HEAD",
+    ]);
     kernel::tools::run(&mut checkpatch)?;
     Ok(())
 }
