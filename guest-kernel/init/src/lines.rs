@@ -15,9 +15,11 @@ use crate::measure::zero_scan::ZeroScan;
 pub(crate) enum Line {
     Init(InitLine),
     Populate(Box<PopulateLine>),
+    Fallocate(Box<FallocateLine>),
     Dirty(RegionLine),
     Fill(RegionLine),
     Hold(RegionLine),
+    Pool(PoolLine),
     Flush(FlushLine),
     Verify(SettingLine),
     Off(SettingLine),
@@ -79,6 +81,22 @@ pub(crate) struct PopulateLine {
     pub(crate) write: Option<WriteCost>,
 }
 
+#[derive(Debug, Serialize)]
+pub(crate) struct FallocateLine {
+    pub(crate) size_bytes: u64,
+    pub(crate) kind: String,
+    pub(crate) page_bytes: u64,
+    /// As for a populated region.
+    pub(crate) pages: u64,
+    pub(crate) pages_cleared: Option<u64>,
+    pub(crate) pages_skipped: Option<u64>,
+    #[serde(flatten)]
+    pub(crate) cost: Cost,
+    pub(crate) vmstat: BTreeMap<String, u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) check: Option<ZeroScan>,
+}
+
 /// Writing 8 bytes to each page.
 #[derive(Debug, Serialize)]
 pub(crate) struct WriteCost {
@@ -92,6 +110,20 @@ pub(crate) struct RegionLine {
     pub(crate) kind: String,
     pub(crate) wall_ns: u64,
     pub(crate) mem_free_bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PoolLine {
+    pub(crate) kind: String,
+    pub(crate) page_bytes: u64,
+    /// Pages of this size the pool should have.
+    pub(crate) wanted: u64,
+    /// What it has, surplus pages included.
+    pub(crate) total: Option<u64>,
+    pub(crate) free: Option<u64>,
+    pub(crate) wall_ns: u64,
+    pub(crate) mem_free_bytes: u64,
+    pub(crate) vmstat: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Serialize)]

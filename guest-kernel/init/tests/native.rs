@@ -150,6 +150,7 @@ fn what_would_stop_the_machine_is_refused_outside_a_guest() {
         "balloon=unbind",
         "balloon=bind",
         "pressure=4K",
+        "pool=1",
         "stress=1,4K,1,balloon",
     ] {
         let (lines, code) = lines(&[step]);

@@ -1,6 +1,7 @@
 //! What is measured, and the memory it is measured on.
 
 pub(crate) mod anonymous_memory;
+pub(crate) mod hugetlb_file;
 pub(crate) mod meminfo;
 pub(crate) mod page_settings;
 pub(crate) mod perf;

@@ -68,8 +68,13 @@ fn allow_only_mthp(bytes: u64) -> Result<Vec<TemporarySetting>, StepError> {
     Ok(changed)
 }
 
+/// The directory of the pool of hugetlb pages of this size.
+pub(crate) fn hugetlb_pool(page_bytes: u64) -> String {
+    format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_bytes / 1024)
+}
+
 fn allow_surplus(page_bytes: u64, pages: u64) -> Result<Vec<TemporarySetting>, StepError> {
-    let pool = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_bytes / 1024);
+    let pool = hugetlb_pool(page_bytes);
     let number = |name: &str| -> Option<u64> {
         kernel_file::read_if_any(format!("{pool}/{name}"))?
             .parse()

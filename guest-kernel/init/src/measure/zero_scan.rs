@@ -17,6 +17,19 @@ pub(crate) struct ZeroScan {
     pub(crate) first_nonzero_offset_bytes: Option<u64>,
 }
 
+impl ZeroScan {
+    /// Adds what was found in the memory behind this.
+    pub(crate) fn append(&mut self, next: Self) {
+        let first = next.first_nonzero_offset_bytes;
+        self.first_nonzero_offset_bytes = self
+            .first_nonzero_offset_bytes
+            .or(first.map(|offset| self.bytes + offset));
+        self.bytes += next.bytes;
+        self.nonzero_bytes += next.nonzero_bytes;
+        self.nonzero_pages += next.nonzero_pages;
+    }
+}
+
 const ZEROS: [u8; 4096] = [0; 4096];
 
 /// Reads every byte of `memory`.
@@ -71,6 +84,21 @@ mod tests {
                 found.first_nonzero_offset_bytes,
                 writes.keys().next().map(|at| *at as u64)
             );
+        }
+
+        #[test]
+        fn parts_add_up_to_the_whole(
+            writes in prop::collection::vec(0_usize..20000, 0..4),
+            pages in 0_usize..5,
+        ) {
+            let mut memory = vec![0_u8; 20000];
+            for offset in writes {
+                memory[offset] = 1;
+            }
+            let (front, back) = memory.split_at(pages * 4096);
+            let mut found = scan(front);
+            found.append(scan(back));
+            prop_assert_eq!(found, scan(&memory));
         }
     }
 }

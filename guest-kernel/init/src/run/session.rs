@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 
-use super::{balloon, command, console, hold, populate, pressure, reporting, settings, stress};
+use super::{
+    balloon, command, console, hold, hugetlb, populate, pressure, reporting, settings, stress,
+};
 use crate::failure::{EXIT_NOT_ZERO, EXIT_OK, EXIT_STEP_FAILED, StepError};
 use crate::guest::facts::{Balloon, PageZeroed, Reporting};
 use crate::guest::output::Output;
@@ -135,6 +137,11 @@ impl<'a> Session<'a> {
                 write,
                 check,
             } => return populate::populate(*region, *write, *check),
+            Step::Fallocate {
+                bytes,
+                page_bytes,
+                check,
+            } => return hugetlb::allocate_file(*bytes, *page_bytes, *check),
             Step::Dirty(region) => Line::Dirty(populate::dirty(*region)?.0),
             Step::Fill(region) => {
                 let (line, memory) = populate::dirty(*region)?;
@@ -142,6 +149,10 @@ impl<'a> Session<'a> {
                 Line::Fill(line)
             }
             Step::Hold { region, duration } => Line::Hold(hold::hold(*region, *duration)?),
+            Step::Pool { page_bytes, pages } => {
+                self.require_guest()?;
+                Line::Pool(hugetlb::pool(*page_bytes, *pages)?)
+            }
             Step::Flush(passes) => Line::Flush(reporting::flush(*passes)?),
             Step::Verify(on) => Line::Verify(settings::verify(*on)?),
             Step::Off(off) => Line::Off(settings::off(*off)?),

@@ -98,6 +98,44 @@ pub(super) fn populate(argument: Option<&str>) -> Result<Word, String> {
     }))
 }
 
+/// Bytes, the size of the pages, and whether to check.
+pub(super) fn fallocate(argument: Option<&str>) -> Result<Word, String> {
+    let argument = needed(argument)?;
+    let (rest, check) = match argument.strip_suffix(",check") {
+        Some(rest) => (rest, true),
+        None => (argument, false),
+    };
+    let with_kind = match rest.contains(',') {
+        true => rest.to_owned(),
+        false => format!("{rest},hugetlb"),
+    };
+    let Region { bytes, kind } = region(Some(&with_kind))?;
+    Ok(Word::Step(Step::Fallocate {
+        bytes,
+        page_bytes: hugetlb(kind)?,
+        check,
+    }))
+}
+
+pub(super) fn pool(argument: Option<&str>) -> Result<Word, String> {
+    let argument = needed(argument)?;
+    let (number, kind) = argument.split_once(',').unwrap_or((argument, "hugetlb"));
+    Ok(Word::Step(Step::Pool {
+        page_bytes: hugetlb(kind.parse()?)?,
+        pages: match number {
+            "0" => 0,
+            _ => u64::from(count(number, 1 << 20)?),
+        },
+    }))
+}
+
+fn hugetlb(kind: PageKind) -> Result<u64, String> {
+    match kind {
+        PageKind::Hugetlb(page_bytes) => Ok(page_bytes),
+        _ => Err(format!("{kind} pages have no pool")),
+    }
+}
+
 pub(super) fn flush(argument: Option<&str>) -> Result<Word, String> {
     let passes = match argument {
         None => ENOUGH_PASSES,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::argument::{
-    bare, count, flush, hold, needed, nothing, on_off, populate, region, seconds, stress,
-    wait_balloon, whole_pages, write,
+    bare, count, fallocate, flush, hold, needed, nothing, on_off, pool, populate, region, seconds,
+    stress, wait_balloon, whole_pages, write,
 };
 use super::page_kind::PageKind;
 use super::size::parse_size;
@@ -21,6 +21,15 @@ pub(crate) enum Step {
         /// Read every byte afterwards and count those that are not zero.
         check: bool,
     },
+    /// Allocate the pages of a file of hugetlb pages, measured.
+    Fallocate {
+        /// Bytes; a multiple of `page_bytes`.
+        bytes: u64,
+        /// The size of its pages.
+        page_bytes: u64,
+        /// Read every byte afterwards and count those that are not zero.
+        check: bool,
+    },
     /// Allocate, fill with non-zero bytes, free.
     Dirty(Region),
     /// Allocate, fill with non-zero bytes, keep until the end.
@@ -31,6 +40,13 @@ pub(crate) enum Step {
         region: Region,
         /// How long it is held.
         duration: Duration,
+    },
+    /// Size the pool of hugetlb pages.
+    Pool {
+        /// The size of its pages.
+        page_bytes: u64,
+        /// How many it should have.
+        pages: u64,
     },
     /// Have all free blocks reported to the host now, in at most this many passes.
     Flush(u32),
@@ -154,6 +170,12 @@ pub(crate) const STEPS: &[StepSpec] = &[
         populate
     ),
     row!(
+        "fallocate",
+        "fallocate=SIZE[,hugetlb=2M|1G][,check]",
+        "allocate the pages of a hugetlb file in memory and measure that call; `check` then reads every byte",
+        fallocate
+    ),
+    row!(
         "dirty",
         "dirty=SIZE[,KIND]",
         "allocate, fill with 0xAB, free",
@@ -170,6 +192,12 @@ pub(crate) const STEPS: &[StepSpec] = &[
         "hold=SECONDS,SIZE[,KIND]",
         "have another process fill memory with 0xAB; after SECONDS it ends, and what came free is reported",
         hold
+    ),
+    row!(
+        "pool",
+        "pool=COUNT[,hugetlb=2M|1G]",
+        "have COUNT hugetlb pages in the pool, or as many as the kernel gets; they stay there until the next `pool`",
+        pool
     ),
     row!(
         "flush",

@@ -58,6 +58,22 @@ fn each_step_has_a_meaning() {
                 check: true,
             },
         ),
+        (
+            "fallocate=64M",
+            Step::Fallocate {
+                bytes: 64 * MIB,
+                page_bytes: 2 * MIB,
+                check: false,
+            },
+        ),
+        (
+            "fallocate=1G,hugetlb=1G,check",
+            Step::Fallocate {
+                bytes: 1 << 30,
+                page_bytes: 1 << 30,
+                check: true,
+            },
+        ),
         ("dirty=256M,thp", Step::Dirty(thp)),
         (
             "fill=4K,small",
@@ -71,6 +87,20 @@ fn each_step_has_a_meaning() {
             Step::Hold {
                 region: thp,
                 duration: Duration::from_millis(2500),
+            },
+        ),
+        (
+            "pool=32",
+            Step::Pool {
+                page_bytes: 2 * MIB,
+                pages: 32,
+            },
+        ),
+        (
+            "pool=0,hugetlb=1G",
+            Step::Pool {
+                page_bytes: 1 << 30,
+                pages: 0,
             },
         ),
         ("flush", Step::Flush(1000)),
@@ -165,6 +195,13 @@ fn a_wrong_word_is_named_with_its_syntax() {
         ("populate=1M,small,wrte", "no page kind"),
         ("populate=check", "not a size"),
         ("dirty=1M,small,write", "no page kind"),
+        ("fallocate=3M", "4M is"),
+        ("fallocate=4M,thp,check", "thp pages have no pool"),
+        ("fallocate=check", "not a size"),
+        ("fallocate=4M,hugetlb,write", "no page kind"),
+        ("pool", "a value is missing"),
+        ("pool=2M", "whole number from 1"),
+        ("pool=4,small", "small pages have no pool"),
         ("flush=0", "whole number from 1"),
         ("flush=x", "whole number from 1"),
         ("verify=yes", "must be on or off"),
@@ -254,7 +291,7 @@ proptest! {
     #[test]
     fn words_near_the_language_are_parsed_or_refused(
         words in prop::collection::vec(
-            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|write|exec|loop|end|exit)=?[0-9KMG,.;=a-z-]{0,24}",
+            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|write|exec|loop|end|exit|fallocate|pool)=?[0-9KMG,.;=a-z-]{0,24}",
             0..12,
         )
     ) {
