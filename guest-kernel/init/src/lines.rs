@@ -23,6 +23,8 @@ pub(crate) enum Line {
     Flush(FlushLine),
     Verify(SettingLine),
     Off(SettingLine),
+    ZeroMode(SettingLine),
+    ZeroBatch(SettingLine),
     DropCaches(DoneLine),
     Compact(DoneLine),
     Sleep(DoneLine),

@@ -15,6 +15,8 @@ use crate::measure::perf::now_ns;
 const BALLOON_DEVICE_ID: u32 = 5;
 /// Parameters of the guest kernel's zero tracking.
 pub(crate) const PAGE_ZEROED: &str = "/sys/module/page_zeroed/parameters";
+/// How huge pages are cleared.
+pub(crate) const FOLIO_ZERO: &str = "/sys/module/folio_zero/parameters";
 /// Parameters of free page reporting.
 pub(crate) const PAGE_REPORTING: &str = "/sys/module/page_reporting/parameters";
 

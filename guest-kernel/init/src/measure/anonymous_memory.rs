@@ -48,7 +48,8 @@ impl AnonymousMemory {
                 options.len(len.saturating_add(align));
                 Some(Advice::NoHugePage)
             }
-            PageKind::Thp | PageKind::Mthp(_) => {
+            // Shared kinds are not for this type; see `Memory::map`.
+            PageKind::Thp | PageKind::Mthp(_) | PageKind::Shmem(_) | PageKind::Memfd(_) => {
                 options.len(len.saturating_add(align));
                 Some(Advice::HugePage)
             }
@@ -72,13 +73,18 @@ impl AnonymousMemory {
 
     /// Allocates all pages: the `MADV_POPULATE_WRITE` call and nothing else.
     pub(crate) fn populate(&self) -> Result<(), StepError> {
-        self.map
-            .advise_range(Advice::PopulateWrite, self.start, self.len)
+        self.populate_range(0, self.len)
             .map_err(|source| StepError::Memory {
                 call: "madvise(MADV_POPULATE_WRITE)",
                 bytes: self.len as u64,
                 source,
             })
+    }
+
+    /// Allocates the pages of `len` bytes from `offset` on.
+    pub(crate) fn populate_range(&self, offset: usize, len: usize) -> std::io::Result<()> {
+        let start = self.start.saturating_add(offset);
+        self.map.advise_range(Advice::PopulateWrite, start, len)
     }
 
     /// The memory.

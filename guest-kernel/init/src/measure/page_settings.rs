@@ -2,7 +2,7 @@
 
 use crate::failure::StepError;
 use crate::kernel_file::{self, TemporarySetting, chosen};
-use crate::steps::page_kind::{PMD_PAGE_BYTES, PageKind};
+use crate::steps::page_kind::{BASE_PAGE_BYTES, PMD_PAGE_BYTES, PageKind};
 use crate::steps::table::Region;
 
 const THP: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -22,6 +22,8 @@ impl PageSettings {
             PageKind::Thp => allow_thp()?,
             PageKind::Mthp(bytes) => allow_only_mthp(bytes)?,
             PageKind::Hugetlb(page) => allow_surplus(page, region.bytes / page)?,
+            PageKind::Shmem(bytes) => allow_only_shmem(bytes)?,
+            PageKind::Memfd(bytes) => allow_memfd(bytes)?,
         };
         Ok(Self(changed))
     }
@@ -71,6 +73,45 @@ fn allow_only_mthp(bytes: u64) -> Result<Vec<TemporarySetting>, StepError> {
 /// The directory of the pool of hugetlb pages of this size.
 pub(crate) fn hugetlb_pool(page_bytes: u64) -> String {
     format!("/sys/kernel/mm/hugepages/hugepages-{}kB", page_bytes / 1024)
+}
+
+/// Shared anonymous memory has a setting for each size.
+fn allow_only_shmem(bytes: u64) -> Result<Vec<TemporarySetting>, StepError> {
+    let path = |size: u64| format!("{THP}/hugepages-{}kB/shmem_enabled", size / 1024);
+    if bytes > BASE_PAGE_BYTES && kernel_file::read_if_any(path(bytes)).is_none() {
+        return Err(StepError::Missing(format!(
+            "shared memory in folios of {} KiB",
+            bytes / 1024
+        )));
+    }
+    let mut changed = Vec::new();
+    let mut size = 2 * BASE_PAGE_BYTES;
+    while size <= PMD_PAGE_BYTES {
+        let wanted = if size == bytes { "always" } else { "never" };
+        let now = kernel_file::read_if_any(path(size));
+        if now.is_some_and(|now| chosen(&now) != wanted) {
+            changed.push(TemporarySetting::set(path(size), wanted)?);
+        }
+        size *= 2;
+    }
+    Ok(changed)
+}
+
+/// Files have one setting for all sizes; a mapping gets the largest.
+fn allow_memfd(bytes: u64) -> Result<Vec<TemporarySetting>, StepError> {
+    let path = format!("{THP}/shmem_enabled");
+    let wanted = if bytes > BASE_PAGE_BYTES {
+        "always"
+    } else {
+        "never"
+    };
+    match kernel_file::read_if_any(&path) {
+        None if bytes > BASE_PAGE_BYTES => {
+            Err(StepError::Missing("huge pages in shared memory".to_owned()))
+        }
+        Some(now) if chosen(&now) != wanted => Ok(vec![TemporarySetting::set(path, wanted)?]),
+        _ => Ok(Vec::new()),
+    }
 }
 
 fn allow_surplus(page_bytes: u64, pages: u64) -> Result<Vec<TemporarySetting>, StepError> {

@@ -18,7 +18,7 @@ pub(crate) struct ZeroScan {
 }
 
 impl ZeroScan {
-    /// Adds what was found in the memory behind this.
+    /// Adds what was found in the memory right behind.
     pub(crate) fn append(&mut self, next: Self) {
         let first = next.first_nonzero_offset_bytes;
         self.first_nonzero_offset_bytes = self

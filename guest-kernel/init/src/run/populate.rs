@@ -5,27 +5,42 @@ use rustix::time::ClockId;
 use super::session::Outcome;
 use crate::failure::StepError;
 use crate::lines::{Line, PopulateLine, RegionLine, WriteCost};
-use crate::measure::anonymous_memory::{AnonymousMemory, DIRT};
 use crate::measure::meminfo::{Meminfo, require_available};
+use crate::measure::memory::Memory;
 use crate::measure::page_settings::PageSettings;
 use crate::measure::perf::{measure, now_ns};
 use crate::measure::vmstat::Vmstat;
-use crate::measure::zero_scan::scan;
 use crate::steps::page_kind::{BASE_PAGE_BYTES, PageKind};
-use crate::steps::table::Region;
+use crate::steps::table::{FileState, Region};
 
-/// Allocates `region` with one measured call, and frees it.
-pub(crate) fn populate(region: Region, write: bool, check: bool) -> Result<Outcome, StepError> {
+/// How to allocate, and what to do then.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// Write every page afterwards.
+    pub(crate) write: bool,
+    /// Read every byte afterwards.
+    pub(crate) check: bool,
+    /// Fault in each page at this offset within it, not the whole in one call.
+    pub(crate) fault_at: Option<u64>,
+    /// What the file behind shared memory holds before.
+    pub(crate) file: FileState,
+}
+
+/// Allocates `region`, measured, and frees it.
+pub(crate) fn populate(region: Region, how: How) -> Result<Outcome, StepError> {
     let _settings = prepare(region)?;
     let before = Vmstat::now()?;
     let (map_wall, map_cpu) = clocks();
-    let mut memory = AnonymousMemory::map(region)?;
+    let mut memory = Memory::map(region, how.file)?;
     let (mapped_wall, mapped_cpu) = clocks();
-    let (populated, cost) = measure(|| memory.populate());
+    let (populated, cost) = measure(|| match how.fault_at {
+        None => memory.populate(),
+        Some(offset) => memory.populate_at(offset, region.kind.page_bytes()),
+    });
     populated?;
     let vmstat = Vmstat::now()?.since(&before);
-    let check = check.then(|| scan(memory.bytes()));
-    let write = write.then(|| write_pages(&mut memory));
+    let check = how.check.then(|| memory.scan()).transpose()?;
+    let write = how.write.then(|| write_pages(&mut memory));
     let not_zero = check.is_some_and(|found| found.nonzero_bytes != 0);
     let line = Line::Populate(Box::new(PopulateLine {
         size_bytes: region.bytes,
@@ -49,12 +64,12 @@ pub(crate) fn populate(region: Region, write: bool, check: bool) -> Result<Outco
 }
 
 /// Allocates `region` and fills it with non-zero bytes.
-pub(crate) fn dirty(region: Region) -> Result<(RegionLine, AnonymousMemory), StepError> {
+pub(crate) fn dirty(region: Region) -> Result<(RegionLine, Memory), StepError> {
     let _settings = prepare(region)?;
     let start = now_ns(ClockId::Monotonic);
-    let mut memory = AnonymousMemory::map(region)?;
+    let mut memory = Memory::map(region, FileState::Hole)?;
     memory.populate()?;
-    memory.dirty();
+    memory.dirty()?;
     let line = RegionLine {
         size_bytes: region.bytes,
         kind: region.kind.to_string(),
@@ -76,14 +91,9 @@ fn clocks() -> (u64, u64) {
     (now_ns(ClockId::Monotonic), now_ns(ClockId::ThreadCPUTime))
 }
 
-/// Writes the first 8 bytes of each page.
-fn write_pages(memory: &mut AnonymousMemory) -> WriteCost {
+fn write_pages(memory: &mut Memory) -> WriteCost {
     let (wall, cpu) = clocks();
-    for page in memory.bytes_mut().chunks_exact_mut(4096) {
-        if let Some(word) = page.first_chunk_mut::<8>() {
-            *word = [DIRT; 8];
-        }
-    }
+    memory.write_pages();
     let (wall_end, cpu_end) = clocks();
     WriteCost {
         wall_ns: wall_end.saturating_sub(wall),

@@ -12,8 +12,8 @@ use crate::guest::facts::{Balloon, PageZeroed, Reporting};
 use crate::guest::output::Output;
 use crate::kernel_file;
 use crate::lines::{Action, DoneLine, EmptyLine, ErrorLine, InfoLine, Line, StepLine};
-use crate::measure::anonymous_memory::AnonymousMemory;
 use crate::measure::meminfo::Meminfo;
+use crate::measure::memory::Memory;
 use crate::measure::perf::now_ns;
 use crate::measure::vmstat::Vmstat;
 use crate::steps::program::Node;
@@ -45,7 +45,7 @@ pub(crate) struct Session<'a> {
     output: &'a mut Output,
     /// Whether the machine is ours to crash.
     guest: bool,
-    kept: Vec<AnonymousMemory>,
+    kept: Vec<Memory>,
     not_zero: bool,
     steps: u64,
 }
@@ -136,7 +136,17 @@ impl<'a> Session<'a> {
                 region,
                 write,
                 check,
-            } => return populate::populate(*region, *write, *check),
+                fault_at,
+                file,
+            } => {
+                let how = populate::How {
+                    write: *write,
+                    check: *check,
+                    fault_at: *fault_at,
+                    file: *file,
+                };
+                return populate::populate(*region, how);
+            }
             Step::Fallocate {
                 bytes,
                 page_bytes,
@@ -156,6 +166,8 @@ impl<'a> Session<'a> {
             Step::Flush(passes) => Line::Flush(reporting::flush(*passes)?),
             Step::Verify(on) => Line::Verify(settings::verify(*on)?),
             Step::Off(off) => Line::Off(settings::off(*off)?),
+            Step::ZeroMode(mode) => Line::ZeroMode(settings::zero_mode(*mode)?),
+            Step::ZeroBatch(pages) => Line::ZeroBatch(settings::zero_batch(*pages)?),
             Step::DropCaches => Line::DropCaches(settings::drop_caches()?),
             Step::Compact => Line::Compact(settings::compact()?),
             Step::Sleep(duration) => Line::Sleep(sleep(*duration)?),

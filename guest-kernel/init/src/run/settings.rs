@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::time::ClockId;
 
 use crate::failure::StepError;
-use crate::guest::facts::PAGE_ZEROED;
+use crate::guest::facts::{FOLIO_ZERO, PAGE_ZEROED};
 use crate::kernel_file;
 use crate::lines::{DoneLine, SettingLine};
 use crate::measure::meminfo::Meminfo;
@@ -13,23 +13,33 @@ use crate::measure::perf::now_ns;
 
 /// Turns the verifier of pages claimed zero on or off.
 pub(crate) fn verify(on: bool) -> Result<SettingLine, StepError> {
-    page_zeroed("verify", on)
+    parameter(PAGE_ZEROED, "verify", u32::from(on))
 }
 
 /// Makes the kernel ignore its knowledge of zeroed pages, or not.
 pub(crate) fn off(off: bool) -> Result<SettingLine, StepError> {
-    page_zeroed("off", off)
+    parameter(PAGE_ZEROED, "off", u32::from(off))
 }
 
-fn page_zeroed(name: &str, value: bool) -> Result<SettingLine, StepError> {
-    let path = Path::new(PAGE_ZEROED).join(name);
+/// Chooses how the kernel clears huge pages.
+pub(crate) fn zero_mode(mode: u32) -> Result<SettingLine, StepError> {
+    parameter(FOLIO_ZERO, "mode", mode)
+}
+
+/// Chooses how many pages the kernel clears at once.
+pub(crate) fn zero_batch(pages: u32) -> Result<SettingLine, StepError> {
+    parameter(FOLIO_ZERO, "batch", pages)
+}
+
+fn parameter(module: &str, name: &str, value: u32) -> Result<SettingLine, StepError> {
+    let path = Path::new(module).join(name);
     if !path.exists() {
         return Ok(SettingLine {
             supported: false,
             value: None,
         });
     }
-    kernel_file::write(&path, if value { "1" } else { "0" })?;
+    kernel_file::write(&path, &value.to_string())?;
     Ok(SettingLine {
         supported: true,
         value: kernel_file::read_if_any(&path),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::page_kind::{BASE_PAGE_BYTES, PageKind};
 use super::size::{format_size, parse_size};
-use super::table::{Region, Step, Word};
+use super::table::{FileState, Region, Step, Word};
 
 /// How long `wait_balloon` waits if it is not told.
 const BALLOON_PATIENCE: Duration = Duration::from_secs(60);
@@ -45,6 +45,11 @@ pub(super) fn count(text: &str, max: u32) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` is not a whole number from 1 to {max}"))
 }
 
+pub(super) fn number(text: &str) -> Result<u32, String> {
+    text.parse()
+        .map_err(|_| format!("`{text}` is not a whole number"))
+}
+
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
@@ -83,18 +88,39 @@ pub(super) fn hold(argument: Option<&str>) -> Result<Word, String> {
 pub(super) fn populate(argument: Option<&str>) -> Result<Word, String> {
     let mut rest = needed(argument)?;
     let (mut write, mut check) = (false, false);
+    let (mut fault_at, mut file) = (None, FileState::Hole);
     while let Some((front, flag)) = rest.rsplit_once(',') {
-        match flag {
-            "write" => write = true,
-            "check" => check = true,
+        match (flag, flag.strip_prefix("at=")) {
+            ("write", _) => write = true,
+            ("check", _) => check = true,
+            ("fallocate", _) => file = FileState::Fallocated,
+            ("punch", _) => file = FileState::Punched,
+            (_, Some("0")) => fault_at = Some(0),
+            (_, Some(offset)) => fault_at = Some(whole_pages(offset)?),
             _ => break,
         }
         rest = front;
     }
+    let region = region(Some(rest))?;
+    let page = region.kind.page_bytes();
+    if fault_at.is_some_and(|offset| offset >= page) {
+        return Err(format!(
+            "`at` is beyond the {} of a page",
+            format_size(page)
+        ));
+    }
+    if file != FileState::Hole && !matches!(region.kind, PageKind::Memfd(_)) {
+        return Err("`fallocate` and `punch` need a memfd".to_owned());
+    }
+    if write && region.kind.is_shared() {
+        return Err("`write` needs private memory".to_owned());
+    }
     Ok(Word::Step(Step::Populate {
-        region: region(Some(rest))?,
+        region,
         write,
         check,
+        fault_at,
+        file,
     }))
 }
 

@@ -23,15 +23,26 @@ pub(crate) enum PageKind {
     Mthp(u64),
     /// hugetlb pages of this many bytes, surplus ones where the pool is empty.
     Hugetlb(u64),
+    /// Shared anonymous memory in folios of this many bytes.
+    Shmem(u64),
+    /// A mapped memfd in folios of this many bytes: base pages or 2 MiB.
+    Memfd(u64),
 }
 
 impl PageKind {
+    /// Whether the memory is shared, and so no slice of bytes to Rust.
+    pub(crate) fn is_shared(self) -> bool {
+        matches!(self, Self::Shmem(_) | Self::Memfd(_))
+    }
+
     /// Size of the pages asked for, in bytes.
     pub(crate) fn page_bytes(self) -> u64 {
         match self {
             Self::Small => BASE_PAGE_BYTES,
             Self::Thp => PMD_PAGE_BYTES,
-            Self::Mthp(bytes) | Self::Hugetlb(bytes) => bytes,
+            Self::Mthp(bytes) | Self::Hugetlb(bytes) | Self::Shmem(bytes) | Self::Memfd(bytes) => {
+                bytes
+            }
         }
     }
 }
@@ -43,6 +54,10 @@ impl fmt::Display for PageKind {
             Self::Thp => f.write_str("thp"),
             Self::Mthp(bytes) => write!(f, "mthp={}", format_size(*bytes)),
             Self::Hugetlb(bytes) => write!(f, "hugetlb={}", format_size(*bytes)),
+            Self::Shmem(BASE_PAGE_BYTES) => f.write_str("shmem"),
+            Self::Shmem(bytes) => write!(f, "shmem={}", format_size(*bytes)),
+            Self::Memfd(BASE_PAGE_BYTES) => f.write_str("memfd"),
+            Self::Memfd(bytes) => write!(f, "memfd={}", format_size(*bytes)),
         }
     }
 }
@@ -71,8 +86,19 @@ impl FromStr for PageKind {
                 Ok(Self::Hugetlb(bytes))
             }
             ("hugetlb", Some(_)) => Err("hugetlb pages are 2M or 1G".to_owned()),
+            ("shmem", None) => Ok(Self::Shmem(BASE_PAGE_BYTES)),
+            ("shmem", Some(bytes @ BASE_PAGE_BYTES..=PMD_PAGE_BYTES))
+                if bytes.is_power_of_two() =>
+            {
+                Ok(Self::Shmem(bytes))
+            }
+            ("shmem", Some(_)) => Err("shmem folios are a power of two from 4K to 2M".to_owned()),
+            ("memfd", None) => Ok(Self::Memfd(BASE_PAGE_BYTES)),
+            ("memfd", Some(bytes @ (BASE_PAGE_BYTES | PMD_PAGE_BYTES))) => Ok(Self::Memfd(bytes)),
+            ("memfd", Some(_)) => Err("memfd folios are 4K or 2M".to_owned()),
             _ => Err(format!(
-                "`{text}` is no page kind; write small, thp, mthp=64K, hugetlb=2M or hugetlb=1G"
+                "`{text}` is no page kind; write small, thp, mthp=64K, hugetlb=2M, hugetlb=1G, \
+                 shmem, shmem=64K, memfd or memfd=2M"
             )),
         }
     }
@@ -91,6 +117,10 @@ mod tests {
             ("mthp=1M", PageKind::Mthp(1 << 20), 1 << 20),
             ("hugetlb", PageKind::Hugetlb(2 << 20), 2 << 20),
             ("hugetlb=1G", PageKind::Hugetlb(1 << 30), 1 << 30),
+            ("shmem", PageKind::Shmem(4096), 4096),
+            ("shmem=16K", PageKind::Shmem(16384), 16384),
+            ("memfd", PageKind::Memfd(4096), 4096),
+            ("memfd=2M", PageKind::Memfd(2 << 20), 2 << 20),
         ] {
             let parsed: PageKind = text.parse().unwrap();
             assert_eq!(parsed, kind, "{text}");
@@ -108,6 +138,10 @@ mod tests {
             "mthp=24K",
             "hugetlb=4M",
             "hugetlb=",
+            "shmem=4M",
+            "shmem=2K",
+            "shmem=12K",
+            "memfd=64K",
         ] {
             assert!(text.parse::<PageKind>().is_err(), "{text}");
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::argument::{
-    bare, count, fallocate, flush, hold, needed, nothing, on_off, pool, populate, region, seconds,
-    stress, wait_balloon, whole_pages, write,
+    bare, count, fallocate, flush, hold, needed, nothing, number, on_off, pool, populate, region,
+    seconds, stress, wait_balloon, whole_pages, write,
 };
 use super::page_kind::PageKind;
 use super::size::parse_size;
@@ -20,6 +20,10 @@ pub(crate) enum Step {
         write: bool,
         /// Read every byte afterwards and count those that are not zero.
         check: bool,
+        /// Fault in each page at this offset within it, not the whole in one call.
+        fault_at: Option<u64>,
+        /// What is done to the file behind shared memory first.
+        file: FileState,
     },
     /// Allocate the pages of a file of hugetlb pages, measured.
     Fallocate {
@@ -54,6 +58,10 @@ pub(crate) enum Step {
     Verify(bool),
     /// Whether the kernel ignores all it knows about zeroed pages.
     Off(bool),
+    /// How the kernel clears huge pages, by its own number.
+    ZeroMode(u32),
+    /// How many pages it clears at once, or 0 for its default.
+    ZeroBatch(u32),
     /// Drop clean caches.
     DropCaches,
     /// Compact all zones.
@@ -108,6 +116,18 @@ pub(crate) enum Step {
     Reboot,
     /// End with exit code 0 by power off.
     Poweroff,
+}
+
+/// What the file behind shared memory holds before it is populated.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum FileState {
+    /// Nothing.
+    #[default]
+    Hole,
+    /// Space that nobody has written to.
+    Fallocated,
+    /// The same, but every second page was written and punched out again.
+    Punched,
 }
 
 /// What becomes of the driver of the balloon.
@@ -165,8 +185,8 @@ macro_rules! row {
 pub(crate) const STEPS: &[StepSpec] = &[
     row!(
         "populate",
-        "populate=SIZE[,KIND][,check][,write]",
-        "allocate with MADV_POPULATE_WRITE and measure that call; `check` then reads every byte, `write` then writes every page",
+        "populate=SIZE[,KIND][,at=OFFSET][,fallocate|punch][,check][,write]",
+        "allocate with MADV_POPULATE_WRITE and measure that call; `at` faults in each page at that offset instead, `fallocate` and `punch` prepare a memfd, `check` then reads every byte, `write` then writes every page",
         populate
     ),
     row!(
@@ -216,6 +236,18 @@ pub(crate) const STEPS: &[StepSpec] = &[
         "off=on|off",
         "`on` makes the kernel clear every page again, `off` lets it skip",
         |arg| Ok(Word::Step(Step::Off(on_off(arg)?)))
+    ),
+    row!(
+        "zero_mode",
+        "zero_mode=N",
+        "how the kernel clears huge pages: 0 converging, 1 page by page, 2 ranges, 3 ranges with the accessed page last",
+        |arg| Ok(Word::Step(Step::ZeroMode(number(needed(arg)?)?)))
+    ),
+    row!(
+        "zero_batch",
+        "zero_batch=N",
+        "how many pages of 4 KiB it clears at once in modes 2 and 3; 0 is its default",
+        |arg| Ok(Word::Step(Step::ZeroBatch(number(needed(arg)?)?)))
     ),
     row!(
         "drop_caches",

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::steps::page_kind::PageKind;
-use crate::steps::table::{Binding, Region, STEPS};
+use crate::steps::table::{Binding, FileState, Region, STEPS};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,6 +37,8 @@ fn each_step_has_a_meaning() {
                 region: thp,
                 write: false,
                 check: false,
+                fault_at: None,
+                file: FileState::Hole,
             },
         ),
         (
@@ -45,6 +47,8 @@ fn each_step_has_a_meaning() {
                 region: thp,
                 write: true,
                 check: true,
+                fault_at: None,
+                file: FileState::Hole,
             },
         ),
         (
@@ -56,6 +60,31 @@ fn each_step_has_a_meaning() {
                 },
                 write: false,
                 check: true,
+                fault_at: None,
+                file: FileState::Hole,
+            },
+        ),
+        (
+            "populate=256M,thp,at=2044K",
+            Step::Populate {
+                region: thp,
+                write: false,
+                check: false,
+                fault_at: Some(2 * MIB - 4096),
+                file: FileState::Hole,
+            },
+        ),
+        (
+            "populate=8K,memfd,at=0,punch,check",
+            Step::Populate {
+                region: Region {
+                    bytes: 8192,
+                    kind: PageKind::Memfd(4096),
+                },
+                write: false,
+                check: true,
+                fault_at: Some(0),
+                file: FileState::Punched,
             },
         ),
         (
@@ -109,6 +138,8 @@ fn each_step_has_a_meaning() {
         ("verify=off", Step::Verify(false)),
         ("off=on", Step::Off(true)),
         ("off=off", Step::Off(false)),
+        ("zero_mode=0", Step::ZeroMode(0)),
+        ("zero_batch=8192", Step::ZeroBatch(8192)),
         ("drop_caches", Step::DropCaches),
         ("compact", Step::Compact),
         ("sleep=0.5", Step::Sleep(Duration::from_millis(500))),
@@ -194,6 +225,12 @@ fn a_wrong_word_is_named_with_its_syntax() {
         ),
         ("populate=1M,small,wrte", "no page kind"),
         ("populate=check", "not a size"),
+        ("populate=2M,thp,at=2M", "beyond the 2M of a page"),
+        ("populate=2M,thp,at=5000", "multiple of 4K"),
+        ("populate=2M,shmem,punch", "need a memfd"),
+        ("populate=2M,memfd,write", "needs private memory"),
+        ("zero_mode=x", "not a whole number"),
+        ("zero_batch", "a value is missing"),
         ("dirty=1M,small,write", "no page kind"),
         ("fallocate=3M", "4M is"),
         ("fallocate=4M,thp,check", "thp pages have no pool"),
@@ -291,7 +328,7 @@ proptest! {
     #[test]
     fn words_near_the_language_are_parsed_or_refused(
         words in prop::collection::vec(
-            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|write|exec|loop|end|exit|fallocate|pool)=?[0-9KMG,.;=a-z-]{0,24}",
+            "(populate|dirty|fill|flush|verify|off|sleep|stress|wait_balloon|balloon|pressure|write|exec|loop|end|exit|fallocate|pool|zero_mode|zero_batch)=?[0-9KMG,.;=a-z-]{0,24}",
             0..12,
         )
     ) {
