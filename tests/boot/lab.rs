@@ -223,6 +223,13 @@ impl Ran {
     }
 }
 
+/// What the guest's kernel did not clear of an allocation.
+pub(crate) fn percent_skipped(line: &serde_json::Value) -> Result<f64, Failure> {
+    let skipped = line["pages_skipped"].as_f64().ok_or("no pages_skipped")?;
+    let pages = line["pages"].as_f64().ok_or("no pages")?;
+    Ok(skipped / pages * 100.0)
+}
+
 /// A console that is kept.
 #[derive(Clone, Default)]
 pub(crate) struct Output(Arc<Mutex<Vec<u8>>>);

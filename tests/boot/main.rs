@@ -19,6 +19,7 @@ mod lifecycle;
 mod overcommit;
 mod stock_kernels;
 mod the_loop;
+mod users;
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
     let lab = Arc::new(Lab::new(artifacts));
     let cases = [
         the_loop::cases(),
+        users::cases(),
         inflate_loop::cases(),
         backings::cases(),
         lifecycle::cases(),

@@ -1,12 +1,10 @@
 //! The guest reports, the host zeroes, the guest skips: with bit 6 and without.
 
-use serde_json::Value;
-
-use crate::lab::{Lab, Ran};
+use crate::lab::{Lab, Ran, percent_skipped};
 use crate::{Case, Failure};
 
-const STEPS: &str = "dirty=256M,thp flush populate=256M,thp,check \
-                     verify=on flush populate=256M,thp,check flush populate=64M,small,check";
+const STEPS: &str = "dirty=128M,thp flush populate=128M,thp,check \
+                     verify=on flush populate=128M,thp,check flush populate=32M,small,check";
 
 /// A row of the table: what backs the guest, and what the host does with a report.
 #[derive(Clone, Copy)]
@@ -134,7 +132,7 @@ impl Row {
     /// back to the host or does not. Without bit 6 nothing is cleared only to be
     /// told: what a discard cannot give back stays as it is.
     fn flush_is_counted(&self, ran: &Ran, bit6: bool) -> Result<(), Failure> {
-        const DIRTY: u64 = 256 << 20;
+        const DIRTY: u64 = 128 << 20;
         let lines = &ran.results.guest;
         let at = lines
             .iter()
@@ -196,7 +194,7 @@ fn keep_promises_nothing(lab: &Lab) -> Result<(), Failure> {
 /// The device claims zero and zeroes nothing: the verifier counts it, the guest's
 /// programs see zeros all the same, and the run says so in its exit code.
 fn a_liar_is_caught(lab: &Lab) -> Result<(), Failure> {
-    let steps = "verify=on dirty=256M,thp flush populate=256M,thp,check";
+    let steps = "verify=on dirty=128M,thp flush populate=128M,thp,check";
     let mut config = lab.config(steps, &["memory.size=1G"])?;
     config.balloon.lie_about_zero = true;
     let ran = lab.run_config(&config)?;
@@ -217,18 +215,10 @@ fn a_liar_is_caught(lab: &Lab) -> Result<(), Failure> {
 
 /// `page_zeroed.off` gives the old behaviour back while bit 6 is on.
 fn kill_switch(lab: &Lab) -> Result<(), Failure> {
-    let steps = "dirty=256M,thp off=on flush populate=256M,thp,check";
+    let steps = "dirty=128M,thp off=on flush populate=128M,thp,check";
     let ran = lab.run(steps, &["memory.size=1G"])?;
     ran.exits(0)?;
     let populate = &ran.lines("populate")[0].line;
     assert_eq!(percent_skipped(populate)?, 0.0, "{populate}");
     Ok(())
-}
-
-fn percent_skipped(populate: &Value) -> Result<f64, Failure> {
-    let skipped = populate["pages_skipped"]
-        .as_f64()
-        .ok_or("no pages_skipped")?;
-    let pages = populate["pages"].as_f64().ok_or("no pages")?;
-    Ok(skipped / pages * 100.0)
 }
