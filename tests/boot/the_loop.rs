@@ -86,6 +86,10 @@ pub(crate) fn cases() -> Vec<Case> {
         a_liar_is_caught,
     ));
     cases.push(Case::new("loop::kill_switch_clears_all", kill_switch));
+    cases.push(Case::new(
+        "reporting::a_remainder_is_not_reported_again",
+        a_remainder_is_not_reported_again,
+    ));
     cases
 }
 
@@ -220,5 +224,22 @@ fn kill_switch(lab: &Lab) -> Result<(), Failure> {
     ran.exits(0)?;
     let populate = &ran.lines("populate")[0].line;
     assert_eq!(percent_skipped(populate)?, 0.0, "{populate}");
+    Ok(())
+}
+
+/// One huge page out of a block of 4 MiB that is reported: the other half still is.
+fn a_remainder_is_not_reported_again(lab: &Lab) -> Result<(), Failure> {
+    let ran = lab.run("dirty=64M,thp flush flush fill=2M,thp flush", &[])?;
+    ran.exits(0)?;
+    let flushes = ran.lines("flush");
+    let reported = |at: usize| -> Result<u64, Failure> {
+        let pages = flushes
+            .get(at)
+            .and_then(|flush| flush.line["pages_reported"].as_u64());
+        pages.ok_or_else(|| "no flush".into())
+    };
+    assert!(reported(0)? > 0, "nothing was reported");
+    let again = reported(2)?;
+    assert!(again < 512, "{again} pages were reported again");
     Ok(())
 }

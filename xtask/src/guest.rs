@@ -66,7 +66,7 @@ impl Lab {
             "[kernel]\nimage = {kernel:?}\ninitrd = {:?}\ncmdline = {:?}\n\
              [timeout]\nboot = \"5m\"\nrun = \"15m\"\n",
             self.artifacts.initrd,
-            format!("console=ttyS0 panic=-1 loglevel=6 {cmdline} -- {steps}"),
+            format!("console=ttyS0 panic=-1 loglevel=7 {cmdline} -- {steps}"),
         );
         let config = config::load_str(&text, "guest", ".".as_ref(), sets)?;
         let console = Console::default();

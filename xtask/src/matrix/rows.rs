@@ -21,6 +21,10 @@ pub(crate) enum Expect {
     Skipped,
     /// None is: the feature has to stay off, or there is nothing to clear.
     Nothing,
+    /// About half.
+    Half,
+    /// None is, and the verifier finds pages that are not zero.
+    Caught,
 }
 
 /// Huge pages, stress with the balloon coming and going, single pages.
@@ -54,12 +58,14 @@ const fn on(sets: &'static [&'static str], row: Row) -> Row {
     Row { sets, ..row }
 }
 
+/// The same, where something else has to come of it.
+const fn expecting(expect: Expect, row: Row) -> Row {
+    Row { expect, ..row }
+}
+
 /// The same, where nothing may be skipped.
 const fn nothing(row: Row) -> Row {
-    Row {
-        expect: Expect::Nothing,
-        ..row
-    }
+    expecting(Expect::Nothing, row)
 }
 
 /// The same with other steps.
@@ -137,6 +143,33 @@ pub(crate) const ROWS: &[Row] = &[
         "reporting order 9",
         "page_zeroed.verify=1 page_reporting.page_reporting_order=9",
     ),
+    // No device: what is reported is answered in the guest's own kernel.
+    tested(
+        "test backend clears",
+        "page_zeroed.verify=1 page_reporting_test.mode=clear",
+    ),
+    expecting(
+        Expect::Half,
+        tested(
+            "test backend confirms half",
+            "page_zeroed.verify=1 page_reporting_test.mode=partial",
+        ),
+    ),
+    expecting(
+        Expect::Caught,
+        tested(
+            "test backend lies",
+            "page_zeroed.verify=1 page_reporting_test.mode=lie",
+        ),
+    ),
+    // What was confirmed before the failure was filled with garbage.
+    nothing(doing(
+        "dirty=256M,thp sleep=5 populate=256M,thp,check info",
+        tested(
+            "test backend fails",
+            "page_zeroed.verify=1 page_reporting_test.mode=error",
+        ),
+    )),
     row("debug", DEBUG, VERIFY),
     row("debug, not verified", DEBUG, ""),
     nothing(row(
@@ -188,6 +221,13 @@ pub(crate) const ROWS: &[Row] = &[
         row("hibernation", &["hibernate"], "memmap=128M!640M"),
     )),
 ];
+
+/// Huge pages, and stress without a balloon.
+const fn tested(name: &'static str, cmdline: &'static str) -> Row {
+    let steps = "dirty=256M,thp flush populate=256M,thp,check stress=3,64M,12 info";
+    let no_device = &["balloon.reporting=false"];
+    on(no_device, doing(steps, row(name, &["kunit"], cmdline)))
+}
 
 /// A large block is reported in pieces of that order.
 const fn reported_at(name: &'static str, cmdline: &'static str) -> Row {
