@@ -1,6 +1,6 @@
 //! A run: the steps in order, and what they leave behind.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::time::ClockId;
 
@@ -17,7 +17,7 @@ use crate::measure::memory::Memory;
 use crate::measure::perf::now_ns;
 use crate::measure::vmstat::Vmstat;
 use crate::steps::program::Node;
-use crate::steps::table::Step;
+use crate::steps::table::{Rounds, Step};
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,8 +79,15 @@ impl<'a> Session<'a> {
     fn run_list(&mut self, list: &[Node], iteration: Option<u32>) -> Option<(i32, Option<Action>)> {
         for node in list {
             let over = match node {
-                Node::Loop { times, body } => {
-                    (1..=*times).find_map(|round| self.run_list(body, Some(round)))
+                Node::Loop { rounds, body } => {
+                    let begun = Instant::now();
+                    let again = |done: u32| match rounds {
+                        Rounds::Count(count) => done < *count,
+                        Rounds::For(long) => done == 0 || begun.elapsed() < *long,
+                    };
+                    (0..u32::MAX)
+                        .take_while(|done| again(*done))
+                        .find_map(|done| self.run_list(body, Some(done + 1)))
                 }
                 Node::Step { text, step } => self.run_step(text, step, iteration),
             };

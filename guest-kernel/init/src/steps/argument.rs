@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::page_kind::{BASE_PAGE_BYTES, PageKind};
 use super::size::{format_size, parse_size};
-use super::table::{FileState, Region, Step, Word};
+use super::table::{FileState, Region, Rounds, Step, Word};
 
 /// How long `wait_balloon` waits if it is not told.
 const BALLOON_PATIENCE: Duration = Duration::from_secs(60);
@@ -56,6 +56,13 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         .filter(|seconds| (0.0..=86400.0).contains(seconds))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("`{text}` is not a number of seconds from 0 to 86400"))
+}
+
+pub(super) fn rounds(text: &str) -> Result<Rounds, String> {
+    match text.strip_suffix('s') {
+        Some(number) => Ok(Rounds::For(seconds(number)?)),
+        None => Ok(Rounds::Count(count(text, 1_000_000)?)),
+    }
 }
 
 pub(super) fn region(argument: Option<&str>) -> Result<Region, String> {

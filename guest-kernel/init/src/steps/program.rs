@@ -1,6 +1,6 @@
 //! The whole program: steps and loops.
 
-use super::table::{Step, Word, parse_word};
+use super::table::{Rounds, Step, Word, parse_word};
 
 /// Deepest nesting of loops.
 const MAX_DEPTH: usize = 8;
@@ -15,10 +15,10 @@ pub(crate) enum Node {
         /// What it means.
         step: Step,
     },
-    /// `body`, `times` times.
+    /// `body`, again and again.
     Loop {
-        /// At least 1.
-        times: u32,
+        /// How often.
+        rounds: Rounds,
         /// What is repeated.
         body: Vec<Node>,
     },
@@ -39,7 +39,7 @@ pub(crate) fn parse_program<'a>(
     words: impl IntoIterator<Item = &'a str>,
 ) -> Result<Vec<Node>, BadStep> {
     // The list being filled is the last one; the ones before wait for an `end`.
-    let mut open: Vec<(u32, &str)> = Vec::new();
+    let mut open: Vec<(Rounds, &str)> = Vec::new();
     let mut lists: Vec<Vec<Node>> = vec![Vec::new()];
     let bad = |word: &str, message: String| BadStep {
         word: word.to_owned(),
@@ -55,16 +55,16 @@ pub(crate) fn parse_program<'a>(
                 text: word.to_owned(),
                 step,
             },
-            Word::Loop(times) => {
+            Word::Loop(rounds) => {
                 if open.len() == MAX_DEPTH {
                     return Err(bad(word, format!("loops nest deeper than {MAX_DEPTH}")));
                 }
-                open.push((times, word));
+                open.push((rounds, word));
                 lists.push(Vec::new());
                 continue;
             }
             Word::End => match (open.pop(), lists.pop()) {
-                (Some((times, _)), Some(body)) => Node::Loop { times, body },
+                (Some((rounds, _)), Some(body)) => Node::Loop { rounds, body },
                 _ => return Err(bad(word, "`end` without `loop=N` before it".to_owned())),
             },
         };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::argument::{
-    bare, count, fallocate, flush, hold, needed, nothing, number, on_off, pool, populate, region,
+    bare, fallocate, flush, hold, needed, nothing, number, on_off, pool, populate, region, rounds,
     seconds, stress, wait_balloon, whole_pages, write,
 };
 use super::page_kind::PageKind;
@@ -148,13 +148,22 @@ pub(crate) struct Region {
     pub(crate) kind: PageKind,
 }
 
+/// How often the steps of a loop are repeated, at least once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rounds {
+    /// So often.
+    Count(u32),
+    /// Until a round ends so long after the first began.
+    For(Duration),
+}
+
 /// What one word of the command line means.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Word {
     /// A step.
     Step(Step),
     /// Repeat what follows, up to the matching `end`.
-    Loop(u32),
+    Loop(Rounds),
     /// Closes the innermost `loop`.
     End,
 }
@@ -306,9 +315,9 @@ pub(crate) const STEPS: &[StepSpec] = &[
     ),
     row!(
         "loop",
-        "loop=N",
-        "repeat the steps up to the matching `end` N times",
-        |arg| Ok(Word::Loop(count(needed(arg)?, 1_000_000)?))
+        "loop=N|SECONDSs",
+        "repeat the steps up to the matching `end` N times, or (`loop=600s`) until so long has passed",
+        |arg| Ok(Word::Loop(rounds(needed(arg)?)?))
     ),
     row!("end", "end", "end of the innermost loop", |arg| {
         nothing(arg)?;

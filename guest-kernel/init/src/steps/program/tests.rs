@@ -280,7 +280,7 @@ fn loops_nest_and_semicolons_separate_steps() {
         step: Step::Info,
     };
     let inner = Node::Loop {
-        times: 3,
+        rounds: Rounds::Count(3),
         body: vec![info.clone()],
     };
     let flush = Node::Step {
@@ -288,10 +288,25 @@ fn loops_nest_and_semicolons_separate_steps() {
         step: Step::Flush(1000),
     };
     let outer = Node::Loop {
-        times: 2,
+        rounds: Rounds::Count(2),
         body: vec![flush, inner],
     };
     assert_eq!(split, vec![outer, info]);
+}
+
+#[test]
+fn a_loop_is_bounded_by_a_number_or_a_time() {
+    for (word, rounds) in [
+        ("loop=3", Rounds::Count(3)),
+        ("loop=1.5s", Rounds::For(Duration::from_millis(1500))),
+    ] {
+        let program = parse_program([word, "info", "end"]).unwrap();
+        assert!(
+            matches!(program.as_slice(), [Node::Loop { rounds: is, .. }] if *is == rounds),
+            "{word}: {program:?}"
+        );
+    }
+    assert!(parse_program(["loop=xs", "info", "end"]).is_err());
 }
 
 #[test]
