@@ -316,7 +316,7 @@ pub(crate) const STEPS: &[StepSpec] = &[
     row!(
         "loop",
         "loop=N|SECONDSs",
-        "repeat the steps up to the matching `end` N times, or (`loop=600s`) until so long has passed",
+        "repeat the steps up to the matching `end` N times, or (`600s`) until so long has passed",
         |arg| Ok(Word::Loop(rounds(needed(arg)?)?))
     ),
     row!("end", "end", "end of the innermost loop", |arg| {
