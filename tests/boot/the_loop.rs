@@ -239,7 +239,8 @@ fn a_remainder_is_not_reported_again(lab: &Lab) -> Result<(), Failure> {
         pages.ok_or_else(|| "no flush".into())
     };
     assert!(reported(0)? > 0, "nothing was reported");
+    // One block of 2 MiB comes back from elsewhere: allocating takes page tables, too.
     let again = reported(2)?;
-    assert!(again < 512, "{again} pages were reported again");
+    assert!(again <= 512, "{again} pages were reported again");
     Ok(())
 }
