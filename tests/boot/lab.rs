@@ -128,7 +128,7 @@ impl Lab {
     pub(crate) fn config(&self, steps: &str, sets: &[&str]) -> Result<Config, Failure> {
         let text = format!(
             "[kernel]\nimage = {:?}\ninitrd = {:?}\ncmdline = {:?}\n\
-             [memory]\nsize = \"512M\"\n[timeout]\nboot = \"60s\"\nrun = \"90s\"\n",
+             [memory]\nsize = \"512M\"\n[timeout]\nboot = \"60s\"\nrun = \"60s\"\n",
             self.artifacts.bzimage,
             self.artifacts.initrd,
             format!("{CMDLINE} -- {steps}"),
