@@ -128,8 +128,8 @@ fn named(patch: &str, before: &Series) -> Result<(String, String), Failure> {
             None => kept.push(line),
         }
     }
+    // A diff may end in an empty line of context, which is a blank.
     let content = format!("{}\n---\n{rest}", kept.join("\n").trim_end());
-    let content = format!("{}\n", content.trim_end());
     let subject = kernel::subject(&content);
     let same = |of: &&kernel::Patch| Series::subject(of) == subject;
     let name = name.or_else(|| before.patches().iter().find(same).map(|p| p.name.clone()));
@@ -192,6 +192,9 @@ mod tests {
         assert_eq!(name, "90-x/0010-x.patch");
         assert!(!content.contains("Patch-file"), "{content}");
         assert!(content.contains("Why.\n---\n a | 1 +"), "{content}");
+
+        let context = format!("{new} last\n \n");
+        assert!(named(&context, &series).unwrap().1.ends_with(" last\n \n"));
 
         let nameless = new.replace("Patch-file: 90-x/0010-x.patch\n", "");
         let error = named(&nameless, &series).unwrap_err().to_string();
